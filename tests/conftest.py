@@ -68,6 +68,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: folder(item) != "pipeline")  # the longest first: nobody waits for them in the end
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Which brokers of other makes took no part, if tests with them ran."""
+    outcomes = [one for kind in ("passed", "failed", "skipped") for one in terminalreporter.stats.get(kind, [])]
+    if any("live/test_interworking" in one.nodeid for one in outcomes):
+        from live.foreign_brokers import KINDS, present, why_missing
+
+        terminalreporter.section("brokers of other makes")
+        terminalreporter.write_line(f"there were {', '.join(present())}")
+        for kind in KINDS:
+            if why := why_missing(kind):
+                terminalreporter.write_line(why)
+
+
 def pytest_collection_finish() -> None:
     """The thousands of tests stay to the end: to look through them for garbage all the time takes a seventh of it."""
     gc.collect()

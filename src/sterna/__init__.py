@@ -1,3 +1,3 @@
 """Sterna: many MQTT nodes that look like one broker to every client."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -14,6 +14,7 @@ from sterna.adaptation.topics import FROM_GATEWAYS, REPORTS, TO_GATEWAYS, TO_WOR
 from sterna.adaptation.words import (
     Found,
     Mailroom,
+    Measure,
     MoveGateway,
     Order,
     OrderState,
@@ -119,8 +120,11 @@ class TalkingGateway:
 
     def came(self, data: bytes) -> None:
         letter = self.mail.read(control_topic("net", TO_GATEWAYS, self.name), data)
-        if letter is not None and isinstance(letter.word, Found):
-            self.do(self.measuring.found(letter.word, self.talk.now))
+        word = letter.word if letter is not None else None
+        if isinstance(word, Found):
+            self.do(self.measuring.found(word, self.talk.now))
+        elif isinstance(word, Measure):
+            self.do(self.measuring.asked(word, self.talk.now))
 
 
 class Talk:
@@ -149,7 +153,7 @@ class Talk:
         self.said.append((sender, receiver, what))
 
     def heard(self, *kinds: str) -> list[tuple[str, str, str]]:
-        """What was said of these kinds, in order."""
+        """The messages of these kinds, in order."""
         return [one for one in self.said if one[2] in kinds]
 
     # -- who is there --

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import groupby
 
@@ -9,17 +10,19 @@ import msgspec
 import pytest
 
 from adaptation.talk import DEFAULT, Talk
+from sterna.adaptation.coordinating import CoordinatingTuning
 from sterna.adaptation.measuring import MeasuringTuning, Phase
-from sterna.adaptation.picture import RefusedReport, Stamp
+from sterna.adaptation.picture import RefusedReport, ReportStamp
 from sterna.adaptation.reasons import Move, Start
 from sterna.adaptation.settings import AdaptationTuning
 from sterna.adaptation.words import (
     FindClosest,
+    Found,
     GatewayReport,
-    Letter,
     MoveGateway,
     OrderAnswer,
     OrderState,
+    SignedWord,
     StartNode,
     Trip,
     WorkerReport,
@@ -50,21 +53,24 @@ def test_figure_5_1_a_gateway_asks_measures_asks_measures_and_reports() -> None:
     trips = {f"w{number:02}": 3 + abs(10.0 * number - 150) for number in range(20)}
     talk.said.clear()
     gateway = talk.add_gateway("g", "w00", trips)
-    talk.run(5)
+    while not talk.heard("GatewayReport"):
+        talk.run(0.01)
     about = [one for one in talk.said if "g" in one[:2]]
-    shape = [(kind, len(list(group))) for kind, group in groupby(what for *_, what in about)]
-    assert shape == [
+    shape = [(kind, list(group)) for kind, group in groupby(about, lambda one: one[2])]
+    assert [(kind, len(group)) for kind, group in shape if kind != "ping"] == [
         ("FindRandom", 1),
         ("Found", 1),
-        ("ping", 4 * 5),
         ("FindClosest", 1),
         ("Found", 1),
-        ("ping", 6 * 5),
         ("GatewayReport", 1),
     ]
-    random, closest = about[2:22], about[24:54]
-    assert len({worker for _, worker, _ in random}) == 4
-    assert len({worker for _, worker, _ in closest}) == 6
+    assert [kind for kind, _ in shape[2::3]] == ["ping", "ping"]
+    random, closest = shape[2][1], shape[5][1]
+    assert sorted(Counter(worker for _, worker, _ in random).values()) == [5, 5, 5, 5]
+    pings = Counter(worker for _, worker, _ in closest)
+    assert len(pings) == 6
+    known = {worker for _, worker, _ in random}
+    assert all(count == (2 if worker in known else 5) for worker, count in pings.items()), "two suffice to look again"
     assert gateway.measuring.phase is Phase.RESTING
     boss = talk.coordinators["boss"][0]
     told = boss.observations.picture(talk.now).gateways["g"]
@@ -86,6 +92,28 @@ def test_after_three_cycles_the_nearest_workers_are_those_that_are_near() -> Non
         talk.run(0.01)
     assert "w15" in {worker for sender, worker, what in talk.said if (sender, what) == ("g", "ping")}
     assert gateway.measuring.nodes == ("w15:1883", "w00:1883"), "one was started beside it, and is nearest"
+
+
+def test_the_closest_workers_are_those_that_are_as_far_from_others_as_the_gateway() -> None:
+    """A gateway whose coordinate is wrong finds its neighbour by its round trips; half of the workers are new to it."""
+    talk = regions(20)
+    boss = talk.add_coordinator("boss")
+    talk.run(4)
+
+    def found(word: FindClosest) -> list[str]:
+        ((_, _, answer),) = boss.came(SignedWord("g", "eu", ReportStamp(1, 1), word, at(0)), talk.now)
+        assert isinstance(answer, Found)
+        return [one.name for one in answer.workers]
+
+    by_its_place = [f"w{number:02}" for number in range(6)]
+    assert found(FindClosest(6)) == by_its_place
+    assert found(FindClosest(6, "nobody")) == by_its_place
+    assert found(FindClosest(6, "w15", (Trip("w15", 0.002), Trip("w19", 0.042)))) == ["w15", *by_its_place[:5]]
+    trips = (Trip("w19", 0.052), Trip("w00", 0.142), Trip("w12", 0.022), Trip("w15", 0.012))
+    names = found(FindClosest(6, "w15", trips))
+    assert set(names[:3]) == {"w13", "w14", "w16"}
+    assert names[3] == "w15"
+    assert len(set(names)) == 6
 
 
 def edge_town(talk: Talk) -> None:
@@ -192,6 +220,21 @@ def test_a_standby_goes_on_where_the_leader_stopped_and_repeats_no_order() -> No
     assert talk.workers["cloud"].carried_out == [MoveGateway("g1", "edge"), MoveGateway("g2", "edge")]
 
 
+def test_with_default_settings_the_standby_acts_within_ten_seconds_of_the_leaders_death() -> None:
+    talk = Talk()
+    edge_town(talk)
+    both = {name: talk.add_coordinator(name, AdaptationTuning(), CoordinatingTuning()) for name in ("a", "b")}
+    talk.run(60)
+    (leader,) = [name for name, one in both.items() if one.leadership.is_leading]
+    (standby,) = set(both) - {leader}
+    del talk.coordinators[leader]
+    died_at = talk.now
+    while not both[standby].leadership.may_act(talk.now):
+        talk.run(0.1)
+    talk.run(both[standby].tuning.pass_s)
+    assert talk.now - died_at <= 10.0
+
+
 def test_a_coordinator_that_starts_again_has_the_same_picture_after_two_reports() -> None:
     talk = Talk()
     edge_town(talk)
@@ -243,8 +286,8 @@ def test_the_pause_between_cycles_grows_as_the_error_falls_and_a_surprise_shorte
 # -- bad input --
 
 
-def letter(sender: str, word: object, place: Coordinate | None, stamp: Stamp, region: str = "eu") -> Letter:
-    return Letter(sender, region, stamp, word, place)  # type: ignore[arg-type]
+def letter(sender: str, word: object, place: Coordinate | None, stamp: ReportStamp, region: str = "eu") -> SignedWord:
+    return SignedWord(sender, region, stamp, word, place)  # type: ignore[arg-type]
 
 
 def test_reports_that_make_no_sense_are_refused_by_reason_and_nothing_moves() -> None:
@@ -267,7 +310,7 @@ def test_reports_that_make_no_sense_are_refused_by_reason_and_nothing_moves() ->
             ("g", GatewayReport((Trip("edge", nan),)), at(1)),
         ]
     ):
-        boss.came(letter(sender, word, place, Stamp(0, number)), talk.now)
+        boss.came(letter(sender, word, place, ReportStamp(0, number)), talk.now)
     assert boss.observations.refusals == {
         RefusedReport.COORDINATE: 2,
         RefusedReport.DIMENSIONS: 1,
@@ -277,9 +320,9 @@ def test_reports_that_make_no_sense_are_refused_by_reason_and_nothing_moves() ->
     }
     after = boss.observations.picture(talk.now)
     assert (after.workers, after.gateways) == (before.workers, before.gateways)
-    assert boss.came(letter("g", FindClosest(3), Coordinate((nan,) * 4, 0.0, 0.5), Stamp(0, 99)), talk.now)
+    assert boss.came(letter("g", FindClosest(3), Coordinate((nan,) * 4, 0.0, 0.5), ReportStamp(0, 99)), talk.now)
     assert boss.counts["questions-without-place"] >= 1
-    boss.came(letter("x", report, at(1), Stamp(1, 1), region="us"), talk.now)
+    boss.came(letter("x", report, at(1), ReportStamp(1, 1), region="us"), talk.now)
     assert "x" not in boss.observations.picture(talk.now).workers
 
 
@@ -292,7 +335,7 @@ def test_a_gateway_that_lies_moves_only_itself() -> None:
     talk.workers["cloud"].serves["liar"] = 1
     lie = GatewayReport((Trip("edge", 0.001), Trip("cloud", 9.0)))
     for number in range(30):
-        boss.came(letter("liar", lie, at(50), Stamp(1, number)), talk.now)
+        boss.came(letter("liar", lie, at(50), ReportStamp(1, number)), talk.now)
         talk.run(1)
     carried = [one for worker in talk.workers.values() for one in worker.carried_out]
     assert {one.gateway for one in carried if isinstance(one, MoveGateway)} <= {"liar"}
@@ -305,7 +348,7 @@ def test_answers_to_orders_that_nobody_gave_change_nothing() -> None:
     edge_town(talk)
     boss = talk.add_coordinator("boss", QUICK)
     talk.run(5)
-    boss.came(letter("edge", OrderAnswer(77, 1, OrderState.DONE), at(1), Stamp(1, 10_000)), talk.now)
+    boss.came(letter("edge", OrderAnswer(77, 1, OrderState.DONE), at(1), ReportStamp(1, 10_000)), talk.now)
     assert not boss.orders.outcomes
 
 

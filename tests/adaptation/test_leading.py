@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from sterna.adaptation.leading import Leadership, LeadingTuning
+from sterna.adaptation.leading import CoordinatorLeadership, LeadingTuning
 from sterna.adaptation.words import Leading
 
 TUNING = LeadingTuning(say_s=1.0, lead_after_s=5.0, settle_s=4.0)
@@ -14,7 +14,8 @@ class Region:
     def __init__(self, *names: str) -> None:
         self.now = 0.0
         self.all = {
-            name: Leadership(name, TUNING, Random(number), self.now) for number, name in enumerate(names, start=1)
+            name: CoordinatorLeadership(name, TUNING, Random(number), self.now)
+            for number, name in enumerate(names, start=1)
         }
         self.sides: list[set[str]] = [set(names)]
 
@@ -55,7 +56,7 @@ def test_a_leader_that_dies_is_followed_within_lead_after_s_and_a_half() -> None
 
 
 def test_a_new_leader_listens_before_it_acts() -> None:
-    one = Leadership("a", TUNING, Random(1), 0.0)
+    one = CoordinatorLeadership("a", TUNING, Random(1), 0.0)
     now = 0.0
     while not one.is_leading:
         now += 0.1
@@ -77,7 +78,7 @@ def test_two_sides_of_a_cut_are_led_and_the_higher_term_goes_on_when_it_heals() 
 
 
 def test_a_coordinator_that_forgot_everything_learns_the_term_from_workers() -> None:
-    one = Leadership("a", TUNING, Random(1), 0.0)
+    one = CoordinatorLeadership("a", TUNING, Random(1), 0.0)
     one.learned(41)
     for step in range(100):
         one.tick(step / 10)
@@ -103,7 +104,7 @@ def test_all_remember_that_an_operator_froze_the_region() -> None:
 
 
 def test_a_leader_does_not_heed_one_of_an_older_term_and_heeds_one_of_a_newer() -> None:
-    one = Leadership("a", TUNING, Random(1), 0.0)
+    one = CoordinatorLeadership("a", TUNING, Random(1), 0.0)
     one.learned(6)
     for step in range(100):
         one.tick(step / 10)

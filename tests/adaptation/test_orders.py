@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sterna.adaptation.orders import Authority, OrderBook, OrderDesk, RefusedOrder
-from sterna.adaptation.picture import Stamp
+from sterna.adaptation.picture import ReportStamp
 from sterna.adaptation.words import MoveGateway, Order, OrderAnswer, OrderState, StartNode, StopNode
 
 
@@ -65,17 +65,17 @@ def book() -> OrderBook:
 
 def test_an_order_is_repeated_until_it_is_answered() -> None:
     orders = book()
-    given = orders.give("w", "w", StartNode(), Stamp(7, 1), 2, now=0.0)
+    given = orders.give("w", "w", StartNode(), ReportStamp(7, 1), 2, now=0.0)
     assert (given.boot, given.counter, given.term) == (7, 1, 2)
     assert orders.due(0.5) == []
     assert orders.due(1.0) == [("w", given)]
     assert orders.due(1.5) == []
-    orders.answered("w", OrderAnswer(given.id, 2, OrderState.UNDER_WAY), Stamp(7, 5), 1.6)
+    orders.answered("w", OrderAnswer(given.id, 2, OrderState.UNDER_WAY), ReportStamp(7, 5), 1.6)
     assert orders.due(3.0) == []
     assert orders.waits("w", 3.0) == "an order is under way"
-    orders.reported("w", Stamp(7, 4), 3.0)
+    orders.reported("w", ReportStamp(7, 4), 3.0)
     assert len(orders) == 1
-    orders.reported("w", Stamp(7, 6), 3.1)
+    orders.reported("w", ReportStamp(7, 6), 3.1)
     assert len(orders) == 0
     assert orders.waits("w", 3.1) == ""
 
@@ -85,7 +85,7 @@ def test_an_order_that_nobody_answers_is_given_up_and_the_next_one_waits_longer_
     pauses = []
     now = 0.0
     for _ in range(3):
-        orders.give("w", "w", StopNode(), Stamp(7, 1), 2, now)
+        orders.give("w", "w", StopNode(), ReportStamp(7, 1), 2, now)
         now += 5.1
         assert orders.due(now) == []
         start = now
@@ -98,11 +98,13 @@ def test_an_order_that_nobody_answers_is_given_up_and_the_next_one_waits_longer_
 
 def test_a_refusal_is_counted_by_its_reason_and_a_stranger_answers_for_nobody() -> None:
     orders = book()
-    given = orders.give("g", "w", MoveGateway("g", "x"), Stamp(7, 1), 2, 0.0)
-    orders.answered("other", OrderAnswer(given.id, 2, OrderState.DONE), Stamp(1, 1), 0.1)
-    orders.answered("w", OrderAnswer(given.id, 1, OrderState.DONE), Stamp(7, 2), 0.1)
+    given = orders.give("g", "w", MoveGateway("g", "x"), ReportStamp(7, 1), 2, 0.0)
+    orders.answered("other", OrderAnswer(given.id, 2, OrderState.DONE), ReportStamp(1, 1), 0.1)
+    orders.answered("w", OrderAnswer(given.id, 1, OrderState.DONE), ReportStamp(7, 2), 0.1)
     assert len(orders) == 1
-    orders.answered("w", OrderAnswer(given.id, 2, OrderState.REFUSED, "node x is being emptied"), Stamp(7, 2), 0.2)
+    orders.answered(
+        "w", OrderAnswer(given.id, 2, OrderState.REFUSED, "node x is being emptied"), ReportStamp(7, 2), 0.2
+    )
     assert len(orders) == 0
     assert orders.refusals == {"node x is being emptied": 1}
     assert orders.waits("g", 1.0) != ""
@@ -110,9 +112,9 @@ def test_a_refusal_is_counted_by_its_reason_and_a_stranger_answers_for_nobody() 
 
 def test_a_move_is_done_when_the_worker_says_so_not_when_it_reports() -> None:
     orders = book()
-    given = orders.give("g", "w", MoveGateway("g", "x"), Stamp(7, 1), 2, 0.0)
-    orders.answered("w", OrderAnswer(given.id, 2, OrderState.UNDER_WAY), Stamp(7, 2), 0.1)
-    orders.reported("w", Stamp(7, 9), 1.0)
+    given = orders.give("g", "w", MoveGateway("g", "x"), ReportStamp(7, 1), 2, 0.0)
+    orders.answered("w", OrderAnswer(given.id, 2, OrderState.UNDER_WAY), ReportStamp(7, 2), 0.1)
+    orders.reported("w", ReportStamp(7, 9), 1.0)
     assert len(orders) == 1
-    orders.answered("w", OrderAnswer(given.id, 2, OrderState.DONE), Stamp(7, 10), 20.0)
+    orders.answered("w", OrderAnswer(given.id, 2, OrderState.DONE), ReportStamp(7, 10), 20.0)
     assert orders.outcomes == {("MoveGateway", "done"): 1}

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptation.pictures import gateway, off, picture, worker
-from sterna.adaptation.picture import Distances, Flow, NodeState, Picture
+from sterna.adaptation.picture import Flow, KnownWorker, Picture, PictureRoundTrips, WorkerNodeState
 from sterna.adaptation.pressure import MODELS, Pressure, Pressures, shortens_a_flow
 from sterna.overlay.coordinates import Coordinate
 
 
 def of_workers(one: Picture, model: str = "seed", value: str = "gateways") -> dict[str, Pressure]:
-    return Pressures(Distances(one), model, value, usable_error=0.6).of_workers()
+    return Pressures(PictureRoundTrips(one), model, value, usable_error=0.6).of_workers()
 
 
 def of_nodes(one: Picture, model: str = "seed") -> dict[str, Pressure]:
-    return Pressures(Distances(one), model, "gateways", usable_error=0.6).of_nodes()
+    return Pressures(PictureRoundTrips(one), model, "gateways", usable_error=0.6).of_nodes()
 
 
 def two_edges(near_a: int = 10, near_b: int = 1) -> Picture:
@@ -106,9 +106,9 @@ def test_a_gateway_that_only_waits_for_its_move_presses_nobody() -> None:
 def test_a_node_that_starts_counts_and_one_that_leaves_does_not() -> None:
     ms = {"c": 100.0, "w": 1.0, "v": 1.0}
     gateways = [gateway("g", "c", ms)]
-    starting = picture([worker("c"), worker("w", NodeState.STARTING), off("v")], gateways)
+    starting = picture([worker("c"), worker("w", WorkerNodeState.STARTING), off("v")], gateways)
     assert of_workers(starting)["v"].value == 0.0
-    leaving = picture([worker("c"), worker("w", NodeState.LEAVING), off("v")], gateways)
+    leaving = picture([worker("c"), worker("w", WorkerNodeState.LEAVING), off("v")], gateways)
     assert of_workers(leaving)["v"].value == of_workers(leaving)["w"].value > 1.0
 
 
@@ -117,9 +117,30 @@ def test_the_last_node_is_worth_everything() -> None:
     assert of_nodes(one)["c"].value == inf
 
 
-def test_a_gateway_that_does_not_know_where_it_is_presses_nobody() -> None:
-    one = picture([worker("c"), off("w")], [gateway("g", "c", {"c": 90, "w": 1}, coordinate=Coordinate(error=1.0))])
-    assert of_workers(one)["w"] == Pressure(0.0, 0, 0)
+LOST = Coordinate(error=1.0)
+
+
+def test_a_gateway_that_does_not_know_where_it_is_presses_by_what_it_measured() -> None:
+    """Not on workers that it did not measure, and on nobody if a node runs that might be nearer than it knows."""
+    workers = [worker("c"), off("w"), off("v")]
+
+    def pressed(ms: dict[str, float], *more: KnownWorker) -> dict[str, Pressure]:
+        return of_workers(picture([*workers, *more], [gateway("g", "c", ms, coordinate=LOST)]), "benefit")
+
+    nothing = Pressure(0.0, 0, 0)
+    assert pressed({"w": 1.0}) == {"w": nothing, "v": nothing}
+    found = pressed({"c": 90.0, "w": 1.0})
+    assert (found["w"].gateways, found["w"].witnesses, found["v"]) == (1, 1, nothing)
+    assert found["w"].value == pytest.approx(89.0)
+    assert pressed({"c": 90.0, "w": 1.0}, worker("near"))["w"] == nothing
+
+
+def test_a_node_that_such_a_gateway_had_started_is_worth_as_much() -> None:
+    gateways = [gateway("g", "c", {"c": 90.0, "w": 1.0}, coordinate=LOST)]
+    before = picture([worker("c"), off("w")], gateways)
+    then = picture([worker("c"), worker("w")], gateways)
+    assert of_nodes(then)["w"].value == of_workers(before)["w"].value > 1.0
+    assert of_nodes(then)["c"].value == 0.0
 
 
 def test_witnesses_are_those_who_have_measured_it() -> None:
@@ -180,5 +201,34 @@ def test_a_node_far_from_the_subscribers_shortens_nothing() -> None:
     one = picture(workers, gateways)
     far = replace(one, flows=(Flow("t", {"pub": 10.0}, frozenset({"sub"})),))
     local = replace(one, flows=(Flow("t", {"pub": 10.0}, frozenset({"sub", "near"})),))
-    assert not shortens_a_flow(Distances(far), one.workers["edge"], gain_ms=2.0)
-    assert shortens_a_flow(Distances(local), one.workers["edge"], gain_ms=2.0)
+    assert not shortens_a_flow(PictureRoundTrips(far), one.workers["edge"], gain_ms=2.0)
+    assert shortens_a_flow(PictureRoundTrips(local), one.workers["edge"], gain_ms=2.0)
+
+
+@pytest.mark.parametrize("estimated_ms", [20.0, 100.0])
+def test_a_wrong_estimate_between_nodes_makes_no_gain_of_a_detour(estimated_ms: float) -> None:
+    """The publisher's own round trips say that the edge is 99 ms away from the cloud; its coordinate may say 20."""
+    workers = [worker("cloud", coordinate=place_at(0)), off("edge", coordinate=place_at(estimated_ms))]
+    gateways = [
+        gateway("pub", "cloud", {"cloud": 100.0, "edge": 1.0}, coordinate=place_at(100)),
+        gateway("sub", "cloud", {"cloud": 1.0, "edge": 100.0}, coordinate=place_at(0)),
+    ]
+    one = replace(picture(workers, gateways), flows=(Flow("t", {"pub": 10.0}, frozenset({"sub"})),))
+    assert shortens_a_flow(PictureRoundTrips(one), one.workers["edge"], gain_ms=2.0) is False
+
+
+def test_a_gain_is_larger_than_the_estimates_between_nodes_may_be_wrong() -> None:
+    """The subscriber's node stays where it is; the new one is between the two, 10 ms nearer by coordinates."""
+    workers = [
+        worker("west", coordinate=place_at(0)),
+        worker("east", coordinate=place_at(200)),
+        off("middle", coordinate=place_at(95)),
+    ]
+    gateways = [
+        gateway("pub", "west", {"west": 100.0, "middle": 5.0, "east": 110.0}, coordinate=place_at(100)),
+        gateway("sub", "east", {"west": 200.0, "middle": 105.0, "east": 1.0}, coordinate=place_at(200)),
+    ]
+    one = replace(picture(workers, gateways), flows=(Flow("t", {"pub": 10.0}, frozenset({"sub"})),))
+    unsure = replace(one.workers["middle"], coordinate=replace(place_at(95), error=2.5))
+    assert shortens_a_flow(PictureRoundTrips(one), one.workers["middle"], gain_ms=2.0)
+    assert not shortens_a_flow(PictureRoundTrips(one), unsure, gain_ms=2.0, gain_ratio=0.1)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from adaptation.pictures import after, gateway, off, picture, worker
 from adaptation.test_pressure import place_at, two_edges
-from sterna.adaptation.deciding import Outcome, decide
-from sterna.adaptation.picture import Flow, Load, NodeState, Picture
+from sterna.adaptation.deciding import PassOutcome, decide
+from sterna.adaptation.picture import Flow, Load, Picture, WorkerNodeState
 from sterna.adaptation.pressure import MODELS
 from sterna.adaptation.reasons import Left, Move, Resume, Rule, Start, Stop
 from sterna.adaptation.settings import AdaptationTuning, problems
@@ -20,15 +20,15 @@ AT_ONCE = AdaptationTuning(steady_s=0.0, cool_down_s=0.0, high_s=0.0, calm_s=0.0
 SEED = AdaptationTuning(selection="seed", scaling="seed", pressure="seed")
 
 
-def starts(outcome: Outcome) -> list[str]:
+def starts(outcome: PassOutcome) -> list[str]:
     return [one.worker for one in outcome.decisions if isinstance(one, Start)]
 
 
-def stops(outcome: Outcome) -> list[str]:
+def stops(outcome: PassOutcome) -> list[str]:
     return [one.worker for one in outcome.decisions if isinstance(one, Stop)]
 
 
-def why(outcome: Outcome, name: str) -> list[Rule]:
+def why(outcome: PassOutcome, name: str) -> list[Rule]:
     return [one.reason.rule for one in outcome.about(name)]
 
 
@@ -72,22 +72,35 @@ def test_the_node_of_a_start_is_not_stopped_in_the_same_pass() -> None:
 
 @st.composite
 def towns(draw: st.DrawFn) -> Picture:
+    """Nodes have any load and messages go anywhere; neither changes by what is decided."""
     names = [f"w{number}" for number in range(draw(st.integers(2, 5)))]
     milliseconds = st.integers(1, 200).map(float)
     gateways = [
         gateway(f"g{number}", names[0], {name: draw(milliseconds) for name in names}, draw(st.integers(1, 5)))
         for number in range(draw(st.integers(0, 8)))
     ]
-    states = [NodeState.SERVING, *(draw(st.sampled_from([NodeState.SERVING, NodeState.OFF])) for _ in names[1:])]
-    return picture(
-        [worker(name, state, fixed=name == "w0") for name, state in zip(names, states, strict=True)], gateways
+    states = [
+        WorkerNodeState.SERVING,
+        *(draw(st.sampled_from([WorkerNodeState.SERVING, WorkerNodeState.OFF])) for _ in names[1:]),
+    ]
+    loads = st.builds(
+        Load, st.sampled_from([0.0, 0.3, 0.5, 0.9]), st.sampled_from([0.0, 0.3]), st.sampled_from([0, 2e6])
     )
+    workers = [
+        worker(name, state, fixed=name == "w0", load=draw(loads)) for name, state in zip(names, states, strict=True)
+    ]
+    ends = st.lists(st.sampled_from([one.name for one in gateways]), unique=True) if gateways else st.just([])
+    flows = tuple(
+        Flow(f"t{number}", dict.fromkeys(draw(ends), 1.0), frozenset(draw(ends)))
+        for number in range(draw(st.integers(0, 3)))
+    )
+    return replace(picture(workers, gateways), flows=flows)
 
 
 @settings(max_examples=300, deadline=None)
 @given(towns(), st.sampled_from([20.0, 100.0, 300.0]))
 def test_under_constant_input_starts_and_stops_end(one: Picture, up: float) -> None:
-    tuning = replace(AT_ONCE, pressure="benefit", up=up, down=up / 2)
+    tuning = replace(AT_ONCE, pressure="benefit", up=up, down=up / 2, busy_bytes_per_s=1e6)
     for number in range(60):
         decisions = decide(one, tuning).decisions
         if not decisions:
@@ -122,7 +135,7 @@ def test_noisy_load_starts_one_node_and_stops_it_once() -> None:
             running = {name: each.state for name, each in one.workers.items()}
             gateways = list(two_edges(near_a=10, near_b=0).gateways.values()) if there else []
             workers = [replace(each, state=running[name]) for name, each in one.workers.items()]
-            node = "A" if running["A"] is NodeState.SERVING else "cloud"
+            node = "A" if running["A"] is WorkerNodeState.SERVING else "cloud"
             named = [replace(each, node=node) for each in gateways]
             now_one = replace(picture(workers, named, float(now)), standing=one.standing)
             outcome = decide(now_one, tuning)
@@ -139,7 +152,7 @@ def test_noisy_load_starts_one_node_and_stops_it_once() -> None:
     [
         ({"barred_until": 9.0}, AT_ONCE, Rule.BARRED),
         ({"site": "s"}, replace(AT_ONCE, ceilings={"s": 0}), Rule.CEILING),
-        ({"state": NodeState.STOPPING}, AT_ONCE, Rule.ONE_AT_A_TIME),
+        ({"state": WorkerNodeState.STOPPING}, AT_ONCE, Rule.ONE_AT_A_TIME),
     ],
 )
 def test_a_worker_that_may_not_start_says_why(changed: dict[str, object], tuning: AdaptationTuning, rule: Rule) -> None:
@@ -160,7 +173,7 @@ def test_a_worker_that_may_not_start_says_why(changed: dict[str, object], tuning
 )
 def test_a_node_that_may_not_stop_says_why(changed: dict[str, object], tuning: AdaptationTuning, rule: Rule) -> None:
     one = two_edges(0, 0)
-    one = replace(one, workers={**one.workers, "A": off("A", state=NodeState.SERVING, **changed)})
+    one = replace(one, workers={**one.workers, "A": off("A", state=WorkerNodeState.SERVING, **changed)})
     outcome = decide(one, tuning)
     assert not stops(outcome)
     assert why(outcome, "A") == [rule]
@@ -195,11 +208,13 @@ def test_several_crowds_get_their_nodes_in_one_pass() -> None:
     assert len(starts(decide(one, replace(AT_ONCE, starts_at_once=2)))) == 2
 
 
-def hot_site(cpu: float, second: NodeState = NodeState.OFF, **more: object) -> Picture:
+def hot_site(
+    cpu: float, second: WorkerNodeState = WorkerNodeState.OFF, bytes_per_s: float = 0.0, **more: object
+) -> Picture:
     ms = {"first": 2.0, "second": 2.0, "cloud": 80.0}
     gateways = [gateway(f"g{n}", "first", ms) for n in range(10)]
     workers = [
-        worker("first", load=Load(cpu=cpu), site="s"),
+        worker("first", load=Load(cpu=cpu, bytes_per_s=bytes_per_s), site="s"),
         worker("second", second, site="s", **more),
         worker("cloud", fixed=True),
     ]
@@ -212,7 +227,15 @@ def test_an_overloaded_node_gets_a_second_one_beside_it() -> None:
     assert why(outcome, "second") == [Rule.OVERLOAD]
     assert not starts(decide(hot_site(0.5), AT_ONCE))
     assert not starts(decide(hot_site(0.95), SEED)), "the paper's pressure does not know load"
-    assert not starts(decide(hot_site(0.95, NodeState.STARTING), AT_ONCE)), "help is on its way"
+    assert not starts(decide(hot_site(0.95, WorkerNodeState.STARTING), AT_ONCE)), "help is on its way"
+
+
+def test_bytes_are_load_where_the_operator_says_how_many_are_too_many() -> None:
+    thin = replace(AT_ONCE, busy_bytes_per_s=1e6)
+    outcome = decide(hot_site(0.1, bytes_per_s=1.1e6), thin)
+    assert (starts(outcome), why(outcome, "second")) == (["second"], [Rule.OVERLOAD])
+    assert not starts(decide(hot_site(0.1, bytes_per_s=0.9e6), thin))
+    assert not starts(decide(hot_site(0.1, bytes_per_s=1e12), AT_ONCE)), "without the setting they decide nothing"
 
 
 def test_half_of_the_gateways_go_to_the_second_node() -> None:
@@ -224,20 +247,28 @@ def test_half_of_the_gateways_go_to_the_second_node() -> None:
 
 
 def test_a_second_node_is_not_stopped_while_the_first_could_not_take_over() -> None:
-    def both(cpu: float) -> Outcome:
-        one = hot_site(cpu, NodeState.SERVING, load=Load(cpu=cpu))
+    def both(cpu: float, bytes_per_s: float = 0.0) -> PassOutcome:
+        one = hot_site(cpu, WorkerNodeState.SERVING, bytes_per_s, load=Load(cpu=cpu, bytes_per_s=bytes_per_s))
         names = list(one.gateways)
         halves = [replace(one.gateways[name], node="second" if n % 2 else "first") for n, name in enumerate(names)]
-        return decide(picture(list(one.workers.values()), halves), AT_ONCE)
+        return decide(picture(list(one.workers.values()), halves), replace(AT_ONCE, busy_bytes_per_s=1e6))
 
     assert not stops(both(0.45))
     assert Rule.NO_ROOM in why(both(0.45), "second")
+    assert Rule.NO_ROOM in why(both(0.1, 0.5e6), "second")
     assert len(stops(both(0.1))) == 1
+
+
+def test_a_node_is_not_stopped_if_its_gateways_would_go_to_one_that_is_late() -> None:
+    """That one would get a second node at once, and so on for ever."""
+    workers = [worker("late", fixed=True, load=Load(lag_s=0.3)), worker("w")]
+    outcome = decide(picture(workers, [gateway("g", "w", {"late": 3.0, "w": 1.0})]), AT_ONCE)
+    assert why(outcome, "w") == [Rule.NO_ROOM]
 
 
 def test_pressure_that_returns_takes_a_stop_back() -> None:
     one = two_edges()
-    one = replace(one, workers={**one.workers, "A": worker("A", NodeState.LEAVING)})
+    one = replace(one, workers={**one.workers, "A": worker("A", WorkerNodeState.LEAVING)})
     outcome = decide(one, AdaptationTuning(pressure="seed"))
     assert [type(each) for each in outcome.decisions if not isinstance(each, Move)] == [Resume]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.adaptation.picture import Observations, RefusedReport, Stamp
+from sterna.adaptation.picture import Observations, RefusedReport, ReportStamp
 from sterna.adaptation.topics import FROM_GATEWAYS, REPORTS, TO_GATEWAYS, TO_WORKERS, control_topic
 from sterna.adaptation.words import (
     FindClosest,
@@ -19,15 +19,15 @@ from sterna.adaptation.words import (
     GatewayReport,
     Leading,
     Leaving,
-    Letter,
     Mailroom,
     MoveGateway,
     Order,
     OrderAnswer,
     OrderState,
-    Place,
     RefusedWord,
+    SentCoordinate,
     Served,
+    SignedWord,
     StartNode,
     Trip,
     Word,
@@ -46,7 +46,7 @@ WORDS: list[Word] = [
     REPORTED,
     FindRandom(4),
     FindClosest(6),
-    Found("closest", (WorkerPlace("w2", "127.0.0.1:9", Place.of(HERE)),), b"key", ("127.0.0.1:1883",)),
+    Found("closest", (WorkerPlace("w2", "127.0.0.1:9", SentCoordinate.of(HERE)),), b"key", ("127.0.0.1:1883",)),
     GatewayReport((Trip("w1", 0.01),)),
     Order(7, 3, 99, 12, 10.0, MoveGateway("g", "w2")),
     Order(8, 3, 99, 12, 10.0, StartNode()),
@@ -67,7 +67,7 @@ def gateway(name: str = "g1") -> Mailroom:
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: type(word).__name__)
 def test_a_word_comes_out_as_it_was_said(word: Word) -> None:
     reader = worker("boss")
-    assert reader.read(REPORT, worker().write(word, HERE)) == Letter("w1", "eu", Stamp(99, 1), word, HERE)
+    assert reader.read(REPORT, worker().write(word, HERE)) == SignedWord("w1", "eu", ReportStamp(99, 1), word, HERE)
     assert not reader.refusals
 
 

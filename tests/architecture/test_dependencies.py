@@ -1,4 +1,4 @@
-"""Whoever installs the package gets no version of a library that is known to have a hole."""
+"""An installation of the package gets no version of a library that is known to have a hole."""
 
 from __future__ import annotations
 

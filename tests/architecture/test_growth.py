@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,25 @@ def test_no_function_outgrows_its_bound() -> None:
     assert grown == []
 
 
-@pytest.mark.parametrize("path", SOURCES + TESTS, ids=name)
-def test_every_file_opens_with_its_promise(path: Path) -> None:
-    promise = ast.get_docstring(ast.parse(path.read_text()))
-    assert promise, "no docstring"
-    assert len(promise) > 20
+def first_string(path: Path) -> str:
+    """The docstring of a file, without the rest of it being parsed."""
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type not in (tokenize.ENCODING, tokenize.COMMENT, tokenize.NL):
+                return str(ast.literal_eval(token.string)) if token.type == tokenize.STRING else ""
+    return ""
+
+
+def test_every_file_opens_with_its_promise() -> None:
+    assert [name(path) for path in SOURCES + TESTS if len(first_string(path)) <= 20] == []
+
+
+def test_a_file_without_a_promise_is_found(tmp_path: Path) -> None:
+    for text in ("", "# A comment.\n", "import ast\n", 'name = "no docstring, though long enough"\n'):
+        (tmp_path / "one.py").write_text(text)
+        assert first_string(tmp_path / "one.py") == ""
+    (tmp_path / "one.py").write_text('#!/bin/true\n\n"""Twice\nas long."""\nimport ast\n')
+    assert first_string(tmp_path / "one.py") == "Twice\nas long."
 
 
 def test_there_is_no_place_for_what_has_no_place() -> None:
@@ -76,6 +91,7 @@ def test_a_node_loads_only_what_its_configuration_asks_for() -> None:
         "pyspark",
         "matplotlib",
         "pyarrow",
+        "pydantic",
         "numpy",
     }
     program = f"import sys, sterna.cli.node, sterna.runtime.server; print(sorted({costly!r} & set(sys.modules)))"

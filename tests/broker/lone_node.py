@@ -45,7 +45,7 @@ PacketT = TypeVar("PacketT", bound=Received)
 
 WALL_OFFSET = 1_000_000.0
 #: The first packet of a gateway.
-HELLO = gateway_packets.encode(gateway_packets.Hello("g", gateway_packets.VERSION, ""))
+HELLO = gateway_packets.encode(gateway_packets.GatewayHello("g", gateway_packets.VERSION, ""))
 
 
 class Wire:
@@ -110,7 +110,7 @@ class LoneNode:
             limits=limits or Limits(),
             settings=settings,
             store=self.store,
-            saved=saved or Saved(),
+            saved=saved or Saved(epoch=epoch - 1),
             next_epoch=lambda last: last + epoch,
             authenticator=authenticator or Authenticator(),
             access=AccessList(rules, "allow"),
@@ -137,7 +137,7 @@ class LoneNode:
         return True
 
     def answer(self, value: float | None, place: int = 0, reason: str = "function-failed") -> None:
-        """What one of the calls that are under way came to."""
+        """The outcome of one of the calls that are under way."""
         _, _, done = self.calls.pop(place)
         self.broker.at(self.now)
         done(value, "" if value is not None else reason)
@@ -236,7 +236,7 @@ class Client:
         self._packet_id = 0
         self._read = 0
         self._unread: list[Received] = []
-        #: What the node said to a gateway.
+        #: The node's words to a gateway.
         self.words: list[gateway_packets.Control] = []
         node.broker.at(node.now)
         self.connection = node.broker.accept(self.wire, peer)
@@ -287,7 +287,7 @@ class Client:
         return found
 
     def subscribe(self, topic_filter: str, options: int = 0, **properties: Unpack[Properties]) -> int:
-        """The granted QoS, or the code of the refusal.  What came with it stays to be read."""
+        """The granted QoS, or the code of the refusal.  Packets that came with it stay to be read."""
         self.send(Subscribe(self.next_packet_id(), [(topic_filter, options)], properties))
         self._node.settle()
         return self._pick(Suback).codes[0]

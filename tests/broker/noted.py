@@ -1,4 +1,4 @@
-"""What a node has noted for an audit, read as a reader of its feed does."""
+"""A node's notes for an audit, read as a reader of its feed does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECORDED = JournalSettings(durability="os", deliveries=True)
 
 
 def records(node: LoneNode, table: str) -> list[dict[str, Any]]:
-    """What the journal holds of them, in order, read as a reader of the feed does."""
+    """The journal's share of them, in order, read as a reader of the feed does."""
     node.broker.journal.let_records_be_written()
     node.settle()
     found: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What sessions must do, said as plainly as possible: lists of what is owed to whom, and no broker in sight.
+"""The duties of sessions, said as plainly as possible: lists of what is owed to whom, and no broker in sight.
 
 The model hears of everything clients do and of every commit; `Receiver.take` then compares each packet a client got
 with what it was owed.  A packet that was not owed, came twice, came out of order or overran the window fails there,
@@ -69,7 +69,7 @@ class ModelSession:
     releasing: set[int] = field(default_factory=set)
     """Packet identifiers of QoS 2 messages the client has taken and not completed."""
     publishing: dict[int, Publication] = field(default_factory=dict)
-    """What the client published and was not told the end of."""
+    """Publications of the client that were not answered to the end."""
     held: set[int] = field(default_factory=set)
     """QoS 2 packet identifiers the broker must recognise as repetitions."""
     next_packet_id: int = 1
@@ -93,7 +93,7 @@ class Receiver:
     """CONNACK was read."""
     congested: bool = False
     deaf: bool = False
-    """What the broker sends is still on the way, and may never arrive."""
+    """Packets of the broker are still on the way, and may never arrive."""
     quiet_at: float = 0.0
     """When everything the broker had to send was last read: what comes later was sent later."""
     at_most_once: list[tuple[Publication, bool]] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Receiver:
                 return
 
     def _first_waiting(self, packet: Publish, wall: float) -> Owed:
-        """What the packet stands for; whatever should have come before it must have expired."""
+        """The message that the packet stands for; whatever should have come before it must have expired."""
         session = self.session
         waiting = [o for o in session.owed if o.packet_id == 0 and o.qos == packet.qos]
         alike = [o for o in waiting if o.publication.payload == packet.payload]
@@ -157,7 +157,7 @@ class Receiver:
         return meant
 
     def overdue(self, wall: float) -> list[bytes]:
-        """What the broker should have sent by now, if it has nothing more to do."""
+        """All that the broker should have sent by now, if it has nothing more to do."""
         late = [publication.payload for publication, must in self.at_most_once if must]
         if not self.congested and self.session.in_flight() < self.window:
             waiting = [o for o in self.session.owed if o.packet_id == 0 and not o.expired(wall)]
@@ -248,5 +248,5 @@ class Model:
         """At QoS 0: to whoever is there and keeps up."""
         receiver = self.receivers.get(session.client_id)
         if receiver is not None and not receiver.congested:
-            # Whoever is just being let in may or may not get it.
+            # A client that is just being let in may or may not get it.
             receiver.at_most_once.append((publication, receiver.welcome))

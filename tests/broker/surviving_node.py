@@ -22,7 +22,7 @@ from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position
 from sterna.node.node import Node, Saved
 from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.operators.settings import Settings as OperatorSettings
+from sterna.operators.settings import OperatorSettings as OperatorSettings
 
 SETTINGS = JournalSettings(durability="fsync", segment_bytes=1 << 20)
 DEFAULT_OPERATORS = OperatorSettings()
@@ -31,7 +31,7 @@ ROUNDS_MAX = 20
 
 
 class Disk:
-    """What outlives the process: the journal's bytes and the checkpoint's rows."""
+    """The parts that outlive the process: the journal's bytes and the checkpoint's rows."""
 
     def __init__(self) -> None:
         self.store = MemoryStore(SETTINGS, "node")
@@ -111,7 +111,7 @@ class SurvivingNode:
         return True
 
     def answer(self, value: float | None) -> None:
-        """What the oldest call came to."""
+        """The outcome of the oldest call."""
         _, done = self.calls.pop(0)
         done(value, "" if value is not None else "function-failed")
 
@@ -169,7 +169,7 @@ class SurvivingNode:
         self._start()
 
     def tidy(self) -> None:
-        """What a running node does every few seconds."""
+        """The work of a running node every few seconds."""
         self.broker.tell_time(self._now, self.wall)
         self.node.tidy()
         self.settle()
@@ -249,7 +249,7 @@ class Client:
         self.connection.lost()
 
     def take(self) -> list[Packet]:
-        """What has come since the last call."""
+        """Packets that have come since the last call."""
         found, self.early = self.early, []
         data, self._heard = self._heard, b""
         while data:

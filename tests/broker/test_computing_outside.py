@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.surviving_node import SurvivingNode
 from sterna.broker.expressions.spark_expressions import PassedMessage
 from sterna.broker.limits import Limits
 from sterna.broker.session.publisher_sequence import numbered
-from sterna.operators.settings import EngineChoice, Settings
+from sterna.operators.settings import EngineChoice, OperatorSettings
 
-SPARKS = Settings(engine="spark", engines=(EngineChoice("own/#", "node"),))
+SPARKS = OperatorSettings(engine="spark", engines=(EngineChoice("own/#", "node"),))
 TEXT = b"$HOURLYSUM/t"
 END_US = 1_700_000_000_000_000
 
@@ -188,3 +190,89 @@ def test_rules_count_among_those_that_may_concern_one_message() -> None:
     third.subscribe("$GT;3/t", 1)
     node.wait(1)
     assert [computations.get(b"$GT;%d/t" % number) is not None for number in (2, 3)] == [False, True]
+
+
+# -- a job that is killed hands in again, to a node that is killed, too --
+
+PASSED_QOS = (1, 2)
+
+
+@pytest.mark.parametrize("qos", PASSED_QOS)
+@pytest.mark.parametrize("is_acknowledged", [False, True])
+def test_a_message_that_passed_comes_again_after_a_crash_only_as_its_qos_allows(
+    node: SurvivingNode, is_acknowledged: bool, qos: int
+) -> None:
+    """The node dies before it has written down that the subscriber has it.  Rules pass a message on at its own QoS: at
+    QoS 1 the session sends it again, whoever computes; at QoS 2 the subscriber knows the packet.  The job hands it in
+    again, and that never is another publication."""
+    watcher = node.client("watcher")
+    watcher.subscribe(ROOMS.decode(), 2)
+    node.settle()
+    pass_on(node, ROOMS, 1, b"room/1", b"7", qos)
+    (first,) = [packet for packet in watcher.take() if packet.kind == 3]
+    assert first.qos == qos
+    if is_acknowledged:
+        watcher.acknowledge(4 if qos == 1 else 5, first.packet_id)
+        node.broker.flush()
+    node.crash()
+    watcher = node.client("watcher")
+    pass_on(node, ROOMS, 1, b"room/1", b"7", qos)
+    repeated = [packet for packet in watcher.take() if packet.kind == 3]
+    assert [(packet.qos, packet.packet_id) for packet in repeated] == [(qos, first.packet_id)]
+    kept = [node.broker.journal.read(offset) for offset in range(node.broker.journal.next_offset)]
+    assert [one.payload for one in kept if one is not None] == [b"7"]
+
+
+steps = st.lists(
+    st.sampled_from(["rooms", "all", "window", "write", "hear", "checkpoint", "node dies", "job dies"]), max_size=40
+)
+
+
+@given(steps, st.sampled_from(PASSED_QOS))
+def test_each_result_is_in_the_journal_once_whoever_dies_when(drawn: list[str], qos: int) -> None:
+    """Writing and hearing of it are two moments.  A job that was killed hands in everything since it last heard that
+    the node has it, or more; of a node that was killed, what it had not written is handed in again."""
+    node = SurvivingNode(operators=SPARKS)
+    watcher = node.client("watcher")
+    for text in (ROOMS, ALL, TEXT):
+        watcher.subscribe(text.decode(), 2)
+        node.settle()
+    computations = node.broker.routes.computations
+    made: list[tuple[bytes, int, PassedMessage | None]] = []
+    begun = None
+
+    def hand_in_from(place: int) -> None:
+        for text, number, passed in made[place:]:
+            computations.hand_in(text, END_US + number, b"%d" % number, passed)
+
+    for step in drawn:
+        if step in ("rooms", "all", "window"):
+            passed = None if step == "window" else PassedMessage(b"room/1", qos, b"", 0.0)
+            made.append(({"rooms": ROOMS, "all": ALL, "window": TEXT}[step], len(made), passed))
+            hand_in_from(-1)
+        elif step == "write" and begun is None and node.broker.commitments.pending:
+            node.broker.flush()
+            begun = node.begin_commit()
+        elif step == "hear" and begun is not None:
+            node.finish_commit(begun)
+            begun = None
+        elif step == "checkpoint" and begun is None:
+            node.checkpoint()
+        elif step == "node dies":
+            node.crash()
+            computations, begun = node.broker.routes.computations, None
+            hand_in_from(0)
+        elif step == "job dies":
+            hand_in_from(len(made) // 2)
+    if begun is not None:
+        node.finish_commit(begun)
+    hand_in_from(0)
+    node.settle()
+    kept = [node.broker.journal.read(offset) for offset in range(node.broker.journal.next_offset)]
+    results = [(int(one.payload), one.publisher) for one in kept if one is not None]
+    by_numbers: list[list[int]] = [
+        [number for number, text in results if (text == TEXT) is is_window] for is_window in (False, True)
+    ]
+    assert by_numbers == [
+        [number for text, number, _ in made if (text == TEXT) is is_window] for is_window in (False, True)
+    ]

@@ -9,6 +9,7 @@ from conformance.packets import Connect, Publish, Will
 from node.joined_nodes import Town
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList, AccessRule
+from sterna.broker.control_notes import FORGET_S, NOTE_BYTES_MAX, NOTES_MAX
 from sterna.journal.settings import JournalSettings
 from sterna.runtime.config.access import control_rules
 from sterna.runtime.config.settings import ControlTable
@@ -139,3 +140,30 @@ def test_control_words_pass_between_nodes_and_enter_no_journal() -> None:
     town.pass_time(0.1)
     assert boss.take(Publish).payload == b"report"
     assert [town[name].node.journal.next_offset for name in "AB"] == [0, 0]
+
+
+SHOWN = "$adaptation/net/shown/chief"
+
+
+def test_the_last_word_of_each_coordinator_to_people_is_kept_for_a_while() -> None:
+    node = LoneNode()
+    let_in(node)
+    chief = node.join("coordinator")
+    notes = node.broker.publications.control_notes
+    for word in (b"first", b"second"):
+        chief.publish(SHOWN, word)
+    chief.publish(TOPIC, b"a report is for coordinators")
+    chief.publish(SHOWN, b"x" * (NOTE_BYTES_MAX + 1))
+    assert [word for _, word in notes.fresh(node.broker.now)] == [b"second"]
+    for number in range(2 * NOTES_MAX):
+        chief.publish(f"$adaptation/net/shown/{number}", b"%d" % number)
+    assert len(notes.fresh(node.broker.now)) == NOTES_MAX
+    node.pass_time(FORGET_S + 1)
+    assert notes.fresh(node.broker.now) == []
+
+
+def test_others_cannot_say_what_dashboards_show_of_coordinators() -> None:
+    node = LoneNode()
+    stranger = node.join("stranger")
+    stranger.publish(SHOWN, b"I lead")
+    assert node.broker.publications.control_notes.fresh(node.broker.now) == []

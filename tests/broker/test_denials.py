@@ -1,4 +1,4 @@
-"""What a client may not do leaves a line that says why, and many such lines leave few."""
+"""A denial leaves a line that says why, and many such lines leave few."""
 
 from __future__ import annotations
 

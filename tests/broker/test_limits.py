@@ -61,6 +61,22 @@ def test_limit_packet_bytes__bounds_what_waits_for_connack() -> None:
     assert client.wire.closed
 
 
+def test_limit_client_messages_per_s__keeps_the_rest_unread() -> None:
+    node, client = joined(client_messages_per_s=5)
+    client.send(*(Publish("t", b"x", 1, packet_id=number) for number in range(1, 9)))
+    node.settle()
+    assert sum(isinstance(packet, Puback) for packet in client.received()) == 5
+    assert not client.wire.reading
+
+
+def test_limit_client_bytes_per_s__counts_all_packets() -> None:
+    node, client = joined(client_bytes_per_s=1000)
+    client.send(*(Publish("t", b"x" * 500, 1, packet_id=number) for number in range(1, 9)))
+    node.settle()
+    assert sum(isinstance(packet, Puback) for packet in client.received()) < 4
+    assert not client.wire.reading
+
+
 @pytest.mark.parametrize(("version", "code"), [(4, 3), (5, 0x97)])
 def test_limit_connections__refuses_one_more(version: int, code: int) -> None:
     node, first = joined(connections=1)

@@ -32,7 +32,7 @@ def test_damaged_packets_end_their_connection_and_nothing_else(durability: str) 
             if rng.random() < 0.3:
                 node.settle()
         node.settle()
-        # What it was told last is what its own idea of the version lets it read.
+        # It reads the last answer by its own idea of the version.
         client.version = client.connection.version or version
         answers = client.received()
         state = int(client.connection.state), client.wire.closed

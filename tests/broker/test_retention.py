@@ -1,4 +1,4 @@
-"""What is lost is counted, named and told; and to forget it never takes longer than a bounded step at a time."""
+"""Lost messages are counted, named and told; and to forget it never takes longer than a bounded step at a time."""
 
 from __future__ import annotations
 

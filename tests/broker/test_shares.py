@@ -154,7 +154,7 @@ def test_only_members_that_may_read_a_topic_get_it_at_once_or_later() -> None:
     assert free.subscribe("$share/g/#", 1) == 1
     payloads = publish(node, 3)
     assert free.payloads() == payloads[:1]
-    # What waits for the free member must not be lost because the barred one has something to do.
+    # Messages for the free member must not be lost because the barred one has something to do.
     free.connection.congested()
     node.broker.delivery.pump(node.session("barred"))
     free.connection.writable()

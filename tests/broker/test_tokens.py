@@ -42,7 +42,7 @@ def token(algorithm: str = "HS256", key: bytes = SECRET, **claims: Any) -> bytes
 
 
 def forged(header: object, key: bytes = b"") -> bytes:
-    """What an attacker can put together: any header, signed with any bytes as if they were a shared secret."""
+    """All that an attacker can put together: any header, signed with any bytes as if they were a shared secret."""
     parts = (json.dumps(header).encode(), json.dumps(CLAIMS).encode())
     signed = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
     signature = hmac.digest(key, signed, "sha256") if key else b""

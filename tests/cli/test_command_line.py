@@ -19,9 +19,10 @@ import typer
 from cli.commands import run
 from sterna import __version__
 from sterna.broker.access.passwords import PasswordFile
-from sterna.cli.main import COMMANDS, assemble
+from sterna.cli.main import COMMANDS, EXTRAS, assemble
 from sterna.cli.node import overridden
 from sterna.runtime.config.loading import load
+from sterna.vocabulary.extras import how_to_add
 
 
 def test_help_lists_every_command_and_h_is_not_help() -> None:
@@ -152,6 +153,23 @@ def test_check_config_explains_every_error_and_ends_with_1(tmp_path: Path) -> No
     }
 
 
+@pytest.mark.parametrize(
+    ("table", "check"),
+    [
+        ("upstream", "sterna check-config --gateway"),
+        ("worker", "sterna worker --check --config"),
+        ("coordinator", "sterna coordinator --check --config"),
+    ],
+)
+def test_check_config_knows_the_files_of_other_processes(table: str, check: str, tmp_path: Path) -> None:
+    file = tmp_path / "sterna.toml"
+    file.write_text(f"[{table}]\n")
+    code, out, err = run("sterna", "check-config", file)
+    assert (code, out) == (1, b"")
+    owner = "gateway" if table == "upstream" else table
+    assert err.splitlines()[-1] == f"this looks like the file of a {owner}; check it with: {check} {file}"
+
+
 def test_node_refuses_a_bad_configuration_before_anything_else(tmp_path: Path) -> None:
     file = tmp_path / "sterna.toml"
     file.write_text("[limits]\ninflite = 1\n")
@@ -193,6 +211,21 @@ def test_passwd_adds_changes_and_removes_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_passwd_makes_a_file_anew_as_mosquitto_passwd_does(tmp_path: Path) -> None:
+    file = tmp_path / "passwords"
+    assert run("sterna", "passwd", "-c", file, "alice", given=b"one\n") == (0, b"", "")
+    code, _, err = run("sterna", "passwd", "-c", file, "bob", given=b"\n")
+    assert (code, "the password is empty" in err) == (1, True)
+    assert PasswordFile.parse(file.read_text(), "").verify("alice", b"one", now=0), "the old file stands"
+    code, out, err = run("sterna", "passwd", "-c", file, "bob", given=b"two\n")
+    assert (code, out, err) == (0, b"", f"{file}: written anew; bob is its only user\n")
+    users = PasswordFile.parse(file.read_text(), "")
+    assert (len(users), users.verify("bob", b"two", now=0)) == (1, True)
+    code, _, err = run("sterna", "passwd", "-c", "-D", file, "bob")
+    assert (code, err) == (1, "--create and --delete exclude each other\n")
+
+
+@pytest.mark.slow
 def test_passwd_refuses_what_would_not_work(tmp_path: Path) -> None:
     file = tmp_path / "passwords"
     for user, given, complaint in [
@@ -226,3 +259,23 @@ def test_an_expression_is_explained_and_a_wrong_one_pointed_at() -> None:
         f"$CNTFEM: no function computes $COUNTFEMALE here; plug one in: {own} (docs/operators.md)"
     ]
     assert run("sterna", "operators", "explain", "$MAX$CNTPPL/camera/+")[0] == 0
+
+
+def plain(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command where none of the packages of extras is installed."""
+    missing = f"import sys; sys.modules.update(dict.fromkeys({sorted(EXTRAS)!r}))"
+    script = f"{missing}; from sterna.cli.main import main; main({list(words)!r})"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.slow
+def test_without_the_packages_of_extras_help_is_there_and_commands_name_what_they_lack() -> None:
+    help_ = plain("--help")
+    assert help_.returncode == 0, help_.stderr
+    assert all(f"  {name} " in help_.stdout for name in COMMANDS)
+    assert "It needs the package numpy" in help_.stdout
+    readers = plain("readers", "list")
+    assert (readers.returncode, readers.stderr) == (
+        1,
+        f"this needs the package pyarrow; {how_to_add('feed')}\n",
+    )

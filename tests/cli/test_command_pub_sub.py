@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -385,3 +386,46 @@ def test_bad_usage_is_explained_and_ends_with_1(words: list[str], complaint: str
 )
 def test_a_url_says_all_it_can(url: str, expected: tuple[object, ...]) -> None:
     assert tuple(ConnectionFlags(url=url).target) == expected
+
+
+def _responder(mosquitto: Mosquitto, topic: str, response: str) -> None:
+    """Answers one request on `topic` with its own payload, twice: first to somebody else."""
+    asked = run("sterna", "sub", "-p", mosquitto.open, "-V", 5, "-t", topic, "-C", 1, "-F", "%R|%D|%p")
+    assert asked[0] == 0, asked
+    place, mark, payload = asked[1].decode().rstrip("\n").split("|")
+    assert place == response
+    for correlation, answer in (("somebody", "not for you"), (mark, f"re: {payload}")):
+        words = ("-D", "publish", "correlation-data", correlation)
+        assert run("mosquitto_pub", "-p", mosquitto.open, "-V", 5, "-t", place, *words, "-m", answer)[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("sterna", "rr"), ("mosquitto_rr",)], ids=" ".join)
+def test_rr_asks_and_prints_the_answer_as_mosquitto_rr_does(
+    mosquitto: Mosquitto, topic: str, words: tuple[str, ...]
+) -> None:
+    flags = ["-p", mosquitto.open, "-t", topic, "-e", f"{topic}/re", "-m", "how are you", "-q", 1, "-W", 2]
+    flags += ["-D", "publish", "correlation-data", "mine"]
+    responder = threading.Thread(target=_responder, args=(mosquitto, topic, f"{topic}/re"))
+    responder.start()
+    for _ in range(60):  # a request that came before the responder was subscribed is asked again
+        status, out, err = run(*words, *flags)
+        if status == 0:
+            break
+        assert status == 27, err
+    responder.join()
+    # Theirs takes any message on the topic for the answer.
+    assert out == (b"re: how are you\n" if words[0] == "sterna" else b"not for you\n"), err
+
+
+@pytest.mark.slow
+def test_rr_says_what_is_missing(mosquitto: Mosquitto, topic: str) -> None:
+    for flags, part in (
+        (["-t", topic, "-m", "x"], "-e"),
+        (["-t", topic, "-e", "a/+", "-m", "x"], "without wildcards"),
+        (["-t", topic, "-e", "a"], "exactly one of"),
+    ):
+        status, _, err = run("sterna", "rr", "-p", mosquitto.open, *flags)
+        assert (status, part in err) == (1, True), err
+    status, _, err = run("sterna", "rr", "-p", mosquitto.open, "-t", topic, "-e", f"{topic}/re", "-n", "-W", 1)
+    assert (status, err) == (27, "Timed out\n")

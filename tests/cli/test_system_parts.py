@@ -45,11 +45,16 @@ class Machine:
         program(self.programs, "systemctl", SYSTEMCTL.format(notes=self.notes))
         program(self.programs, "apt-get", APT.format(policy=self.policy, notes=self.notes, then=then))
 
-    def run(self) -> subprocess.CompletedProcess[str]:
+    def run(self, *parts: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": str(self.programs), "STERNA_POLICY_RC": str(self.policy), "HOME": os.environ["HOME"]}
         script = SCRIPT.read_text().replace("/usr/sbin/$1", "/nowhere/$1")
         return subprocess.run(
-            ["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+            ["/bin/sh", "-c", script, SCRIPT, *parts],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     def noted(self) -> list[str]:
@@ -73,3 +78,12 @@ def test_no_service_is_started_and_the_policy_is_as_before(tmp_path: Path, befor
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("policy")) == (
         [] if before is None else ["policy-rc.d"]
     )
+
+
+def test_what_only_tests_need_is_installed_for_them_alone(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "exit 0")
+    wanted = {"chromium", "systemd", "groff-base"}
+    for parts, expected in ((), set()), (("tests",), wanted):
+        assert machine.run(*parts).returncode == 0
+        noted = [word for line in machine.noted() for word in line.split()]
+        assert wanted & set(noted) == expected

@@ -206,4 +206,4 @@ NOT_CONNECT = {
     "an empty CONNECT": frame(0x10),
     "a length of five bytes": b"\x10" + FIVE_BYTES,
 }
-"""What strangers say first instead of CONNECT."""
+"""First words of strangers, instead of CONNECT."""

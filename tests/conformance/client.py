@@ -66,7 +66,7 @@ class Client:
         return found
 
     def expect_nothing(self) -> None:
-        """Whatever the broker had to send before now is already read."""
+        """Everything that the broker had to send before now is already read."""
         self.send(Pingreq())
         self.expect(Pingresp())
 
@@ -92,7 +92,7 @@ class Client:
         assert told or not codes or self.version == 4 or not self._says_why, "closed without saying why"
 
     def receive_bytes(self) -> bytes:
-        """What arrives next, undecoded, for answers whose form is part of the question; nothing at the end."""
+        """The next bytes, undecoded, for answers whose form is part of the question; nothing at the end."""
         try:
             return self._stream.read1(1024)
         except ConnectionResetError:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from sterna.broker.limits import LIMITS_TOLD, Limits
+from sterna.gateway.settings import GATEWAY_LIMITS_TOLD, GatewayLimits
 from sterna.runtime.config.reference import allowed_text, default_text, docstrings, written
 from sterna.runtime.config.schema import is_table, keys_of, table_in_list
 from sterna.runtime.config.settings import Configuration, NetworkTable
 from sterna.runtime.gateway.settings import GatewayConfiguration
+from sterna.runtime.mosquitto.bridge_table import IMPOSSIBLE as BRIDGE_OPTIONS
+from sterna.runtime.mosquitto.options import IMPOSSIBLE as OPTIONS
 
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
 
@@ -27,6 +32,17 @@ def test_a_page_without_a_place_for_the_keys_is_refused() -> None:
 @pytest.mark.parametrize("kind", [Configuration, GatewayConfiguration])
 def test_every_key_has_a_sentence(kind: type) -> None:
     assert list(without_sentence(kind)) == []
+
+
+@pytest.mark.parametrize(("kind", "fixed"), [(Limits, LIMITS_TOLD), (GatewayLimits, GATEWAY_LIMITS_TOLD)])
+def test_limits_that_need_a_restart_are_named(kind: type, fixed: frozenset[str]) -> None:
+    assert set(re.findall(r"`(\w+)`", kind.__doc__ or "")) == fixed
+
+
+@pytest.mark.parametrize("line", sorted(OPTIONS | BRIDGE_OPTIONS))
+def test_lines_of_mosquitto_without_a_counterpart_are_named(line: str) -> None:
+    page = PAGE.with_name("coming-from-mosquitto.md").read_text()
+    assert re.search(rf"`{re.escape(line)}[` ]", page.partition("## Lines that stay without a counterpart")[2])
 
 
 def without_sentence(table: type) -> list[str]:

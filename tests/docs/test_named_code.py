@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,8 @@ def assigned(node: ast.stmt) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def read_code() -> Code:
+@cache
+def code() -> Code:
     owners: dict[str, set[Path]] = defaultdict(set)
     members: dict[tuple[str, str], set[Path]] = defaultdict(set)
     bases: dict[str, set[str]] = defaultdict(set)
@@ -55,16 +57,17 @@ def read_code() -> Code:
                     names = [inner.name] if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) else []
                     for name in (*names, *assigned(inner)):
                         members[node.name, name].add(path)
+    of_owner: dict[str, dict[str, set[Path]]] = defaultdict(dict)
+    for (owner, name), files in members.items():
+        of_owner[owner][name] = files
     inherited = {
         (heir, name): files
         for heir, parents in bases.items()
-        for (owner, name), files in members.items()
-        if owner in parents and (heir, name) not in members
+        for parent in parents
+        for name, files in of_owner.get(parent, {}).items()
+        if (heir, name) not in members
     }
     return Code(owners, {**members, **inherited})
-
-
-CODE = read_code()
 
 
 def unknown_names(text: str) -> list[str]:
@@ -72,7 +75,7 @@ def unknown_names(text: str) -> list[str]:
     missing = [
         f"{owner}.{name}"
         for owner, name in DOTTED.findall(text)
-        if name not in FILES and (owner, name) not in CODE.members
+        if name not in FILES and (owner, name) not in code().members
     ]
     return missing + [
         path for path in PATHS.findall(text) if not any((root / path).exists() for root in (SOURCE, ROOT))
@@ -118,6 +121,6 @@ def test_hops_and_files_are_counted_right() -> None:
     for letter, hops, files, body in walks:
         chain = "\n".join(part for part in body.split("\n\n") if "→" in part)
         entered = [name for name in DOTTED.findall(chain) if name[1] not in FILES]
-        places = {min(CODE.members[name]) for name in entered}
+        places = {min(code().members[name]) for name in entered}
         assert (letter, int(hops), int(files)) == (letter, len(entered), len(places))
         assert found[letter] == hops

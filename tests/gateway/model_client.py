@@ -39,7 +39,13 @@ class ModelClient:
         self.owed: list[bytes] | None = None
 
     def connect(
-        self, *, persistent: bool = False, will: LastWords | None = None, keep_alive_s: int = 60, raw: bytes = b""
+        self,
+        *,
+        persistent: bool = False,
+        will: LastWords | None = None,
+        keep_alive_s: int = 60,
+        receive_maximum: int = 65535,
+        raw: bytes = b"",
     ) -> None:
         self.send(
             raw
@@ -48,7 +54,7 @@ class ModelClient:
                 self.version,
                 persistent=persistent,
                 keep_alive_s=keep_alive_s,
-                receive_maximum=65535,
+                receive_maximum=receive_maximum,
                 will=will,
             )
         )
@@ -76,7 +82,7 @@ class ModelClient:
         self.send(encode_unsubscribe(self.take_id("unsubscribe"), topic_filter, self.version))
 
     def hear(self) -> list[tuple[int, bytes]]:
-        """What has come since the last time."""
+        """Packets that have come since the last time."""
         data = bytes(self.end.sent)
         self.end.sent.clear()
         fresh = list(self._reader.feed(data))

@@ -24,7 +24,7 @@ class ModelSession:
         self.inflight: dict[int, Publication | None] = {}
         self.received: set[int] = set()
         self.next_id = next_id
-        #: What was sent at QoS 1 since the disk last had everything: a crash may forget it.
+        #: Messages sent at QoS 1 since the disk last had everything: a crash may forget it.
         self.unsafe: list[tuple[int, Publication]] = []
         self.connection: ModelConnection | None = None
         self.persistent = True
@@ -33,17 +33,17 @@ class ModelSession:
 class ModelNetwork:
     def __init__(self) -> None:
         self.sessions: dict[bytes, ModelSession] = {}
-        #: What clients published, in the order it was taken in.
+        #: Publications of clients, in the order they were taken in.
         self.accepted: list[Publication] = []
         self.wills: list[bytes] = []
         self.window = 8
         self.first_id = 1
         self.knows_gateways = True
-        self.hellos: list[gateway_packets.Hello] = []
+        self.hellos: list[gateway_packets.GatewayHello] = []
         self.receive_maximum = 0
         #: A payload that nodes hang up on.
         self.unbearable = b"?"
-        #: What every CONNECT is answered with instead of being welcome.
+        #: The answer to every CONNECT instead of a welcome.
         self.refusal = b""
         #: A connection whose client is still served through another, and its CONNECT.
         self.second: tuple[ModelConnection, packets.Connect] | None = None
@@ -55,7 +55,7 @@ class ModelNetwork:
         (connection, connect), self.second = self.second, None
         session = self.sessions[connect.client_id]
         assert session.connection is not None
-        session.connection.say(gateway_packets.Stopped())
+        session.connection.say(gateway_packets.GatewayStopped())
         session.connection = None
         connection.welcome(connect)
         return True
@@ -158,7 +158,7 @@ class ModelConnection:
                 self.end.close()
                 return
             word = gateway_packets.decode(body, 0, len(body))
-            if isinstance(word, gateway_packets.Hello):
+            if isinstance(word, gateway_packets.GatewayHello):
                 self._network.hellos.append(word)
                 self._is_second = word.is_second
             return
@@ -264,7 +264,7 @@ class ModelConnection:
             self.end.write(packets.encode_unsuback(packet_id, bytes(len(left.filters)), self.version))
 
     def say(self, control: gateway_packets.Control) -> None:
-        self._frozen |= isinstance(control, gateway_packets.Redirect | gateway_packets.Stopped)
+        self._frozen |= isinstance(control, gateway_packets.Redirect | gateway_packets.GatewayStopped)
         self.end.write(gateway_packets.encode(control))
 
     def dismiss(self, code: int, server: str = "") -> None:

@@ -68,11 +68,12 @@ class Host:
 
 class ExtendedTown(WatchedTown):
     def __init__(self) -> None:
-        super().__init__()
         self.host = Host()
-        self.gateway = WatchedGateway(
-            "g", "a:1", GatewayLimits(), self, self.watcher, Random(1), lambda: self.now, self.host
-        )
+        super().__init__()
+
+    def new_gateway(self) -> WatchedGateway:
+        limits, dice = GatewayLimits(), Random(1)
+        return WatchedGateway("g", "a:1", limits, self, self.watcher, self.keeper, dice, lambda: self.now, self.host)
 
 
 def _request(version: int, *filters: bytes, subscribe: bool = True) -> bytes:

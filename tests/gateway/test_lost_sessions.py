@@ -7,6 +7,7 @@ import pytest
 from sterna.simulation.client_packets import LastWords
 
 from .model_client import ModelClient
+from .model_node import ModelSession
 from .town import Town
 
 versions = pytest.mark.parametrize("version", [4, 5])
@@ -115,3 +116,29 @@ def test_the_will_of_one_that_is_sent_away_is_not_published(version: int) -> Non
     assert is_sent_away(client)
     town.pass_time(5)
     assert town.network.wills == []
+
+
+def test_a_client_that_could_take_nothing_more_of_its_other_session_begins_anew() -> None:
+    """All that it may have under way waits for a word of a session that it had before, at a node that is away."""
+    town = Town()
+    town.network.window = 2
+    client = ModelClient(town, 5)
+    client.connect(persistent=True, receive_maximum=2)
+    client.subscribe(b"x")
+    client.talk()
+    first = town.network.sessions[b"c"]
+    for payload in (b"1", b"2"):
+        town.network.publish(b"x", payload, 2)
+    town.wire().move(upwards=0)
+    client.hear()
+    town.wire().cut()  # its node never hears that it has them
+    other = town.network.sessions[b"c"] = ModelSession(200)
+    other.filters = dict(first.filters)
+    client.talk(2)
+    assert not is_sent_away(client)
+    town.network.publish(b"x", b"3", 1)
+    client.talk(2)
+    assert is_sent_away(client)
+    again = ModelClient(town, 5)
+    again.connect(persistent=True)
+    assert again.heard[0][1][0] == 0, "and is told that its session is new"

@@ -11,7 +11,7 @@ import pytest
 from sterna.gateway.servers import Servers
 from sterna.gateway.settings import Patience
 from sterna.mqtt import gateway_packets, packets
-from sterna.mqtt.gateway_packets import Cancel, Farewell, Prepare, Redirect, Stopped
+from sterna.mqtt.gateway_packets import Cancel, Farewell, GatewayStopped, Prepare, Redirect
 from sterna.mqtt.packets import packet
 from sterna.simulation.client_packets import LastWords
 
@@ -150,7 +150,7 @@ def test_a_node_that_has_stopped_and_goes_on_gets_what_the_client_said_meanwhile
     old = town.wire()
     old.node.say(Prepare("b:1"))
     town.pass_time(0.1)
-    old.node.end.write(gateway_packets.encode(Stopped()))
+    old.node.end.write(gateway_packets.encode(GatewayStopped()))
     old.move()
     for qos in range(3):
         client.publish(b"%d" % qos, qos)
@@ -181,7 +181,7 @@ def test_a_node_that_does_not_take_the_client_changes_nothing_for_it() -> None:
 
 
 def test_a_client_that_goes_when_its_session_has_come_says_goodbye_there() -> None:
-    """What the old node has sent is still on its way."""
+    """Messages of the old node are still on their way."""
     town = Town()
     client = connected(town, 5, will=LastWords(b"w", b"will", 0, False))
     old = town.wire()

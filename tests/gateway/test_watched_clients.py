@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from random import Random
 
 import pytest
 
 from sterna.gateway.settings import GatewayLimits
+from sterna.gateway.subscriptions import Change
 from sterna.gateway.watched import WatchedGateway
 from sterna.gateway.watched_client import WatchedClient
 from sterna.mqtt import packets
@@ -48,6 +50,9 @@ class Watcher:
         self.repeats_doubts = True
         self.doubts: list[str] = []
         self.waiting: list[WatchedClient] = []
+        self.wanted: dict[bytes, set[bytes] | None] = {}
+        self.is_telling = False
+        self.untold: list[Callable[[], None]] = []
 
     def published(self, topic: bytes, payload: bytes, qos: int, retain: bool, client: WatchedClient) -> Ticket | None:
         assert topic == b"up"
@@ -66,14 +71,95 @@ class Watcher:
     def is_taken(self, client_id: bytes) -> bool:
         return client_id == b"ours"
 
+    def begins(self, client_id: bytes, filters: Iterable[bytes] | None) -> int:
+        self.wanted[client_id] = None if filters is None else set(filters)
+        return 1
+
+    def subscribed(self, client_id: bytes, topic_filter: bytes) -> None:
+        held = self.wanted[client_id]
+        if held is not None:
+            held.add(topic_filter)
+
+    def unsubscribed(self, client_id: bytes, topic_filter: bytes) -> None:
+        held = self.wanted[client_id]
+        if held is not None:
+            held.discard(topic_filter)
+
+    def ends(self, client_id: bytes, number: int) -> bool:
+        return self.wanted.pop(client_id, None) is not None
+
+    def when_known(self, act: Callable[[], None]) -> bool:
+        if self.is_telling:
+            self.untold.append(act)
+        return self.is_telling
+
+
+class RelayJournal:
+    """A journal that outlives gateways; it writes when `is_slow` says so."""
+
+    def __init__(self) -> None:
+        self.packets: dict[bytes, dict[int, bytes]] = {}
+        self.filters: dict[bytes, dict[bytes, tuple[int, int]]] = {}
+        self.is_slow = False
+        self.made_way = 0
+        self.waiting: list[Callable[[bool], None]] = []
+
+    def begin(self, client_id: bytes) -> None:
+        self.filters[client_id] = {}
+
+    def end(self, client_id: bytes) -> None:
+        self.filters.pop(client_id, None)
+
+    def subscriptions(self, client_id: bytes) -> dict[bytes, tuple[int, int]] | None:
+        return self.filters.get(client_id)
+
+    def subscribed(self, client_id: bytes, changes: list[Change]) -> None:
+        for topic_filter, options in changes:
+            if options is not None:
+                self.filters[client_id][topic_filter] = options
+            else:
+                self.filters[client_id].pop(topic_filter, None)
+
+    def keep(self, client_id: bytes, packet_id: int, packet: bytes) -> None:
+        self.packets.setdefault(client_id, {})[packet_id] = packet
+
+    def drop(self, client_id: bytes, packet_id: int) -> None:
+        self.packets.get(client_id, {}).pop(packet_id, None)
+
+    def kept(self, client_id: bytes) -> dict[int, bytes]:
+        return dict(self.packets.get(client_id, {}))
+
+    def when_safe(self, act: Callable[[bool], None]) -> None:
+        if self.is_slow:
+            self.waiting.append(act)
+        else:
+            act(True)
+
+    def write(self, *, is_safe: bool = True) -> None:
+        waiting, self.waiting = self.waiting, []
+        for act in waiting:
+            act(is_safe)
+
 
 class WatchedTown(Town):
-    def __init__(self) -> None:
+    def __init__(self, limits: GatewayLimits | None = None) -> None:
         super().__init__(("a:1",))
+        self.limits = limits or GatewayLimits()
         self.network.knows_gateways = False
         self.watcher = Watcher()
-        self.watched = WatchedGateway("g", "a:1", GatewayLimits(), self, self.watcher, Random(1), lambda: self.now)
+        self.keeper = RelayJournal()
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Another life of the gateway, as after a crash of its node."""
+        self.watcher.tickets.clear()
+        self._timers.clear()
+        self.watched = self.new_gateway()
         self.gateway = self.watched
+
+    def new_gateway(self) -> WatchedGateway:
+        dice = Random(1)
+        return WatchedGateway("g", "a:1", self.limits, self, self.watcher, self.keeper, dice, lambda: self.now)
 
     @property
     def tickets(self) -> dict[bytes, Ticket]:
@@ -235,3 +321,57 @@ def test_all_clients_connect_anew_and_do_not_notice(version: int) -> None:
     client.talk(1)
     assert last_words(client) == [packets.PUBACK]
     assert client.received == [(b"hello", 1)]
+
+
+@versions
+def test_suback_waits_until_the_network_knows(version: int) -> None:
+    town = WatchedTown()
+    town.watcher.is_telling = True
+    client = joined(town, version)
+    client.subscribe(b"down")
+    client.talk(1)
+    assert town.watcher.wanted == {b"c": {b"down"}}
+    assert client.pending, "SUBACK waits"
+    for tell in town.watcher.untold:
+        tell()
+    client.talk()
+    assert not client.pending
+
+
+@versions
+def test_what_a_lasting_session_wants_outlives_the_node_and_ends_with_the_session(version: int) -> None:
+    town = WatchedTown()
+    client = joined(town, version)
+    client.subscribe(b"down")
+    client.subscribe(b"gone")
+    client.talk(1)
+    client.unsubscribe(b"gone")
+    client.talk(1)
+    town.wire().cut()
+    town.begin_again()
+    town.watcher.wanted.clear()
+    again = joined(town, version)
+    assert town.watcher.wanted == {b"c": {b"down"}}
+    town.lose_sessions()
+    again.talk(2)
+    assert not again.end.closing, "all that it had subscribed to is known"
+    town.network.publish(b"down", b"hello", 1)
+    again.talk(1)
+    assert again.received == [(b"hello", 1)]
+    fresh = ModelClient(town, version)
+    fresh.connect()
+    assert town.watcher.wanted == {b"c": set()}
+    fresh.client.lost()
+    town.pass_time(20)
+    assert not town.watcher.wanted
+    assert not town.keeper.filters
+
+
+def test_a_session_that_is_older_than_the_node_may_want_anything() -> None:
+    town = WatchedTown()
+    joined(town, 4)
+    town.wire().cut()
+    town.begin_again()
+    town.keeper.filters.clear()
+    joined(town, 4)
+    assert town.watcher.wanted == {b"c": None}

@@ -69,7 +69,7 @@ class UpstreamWire:
         upstream.connected(self.up)
 
     def cut(self) -> None:
-        """What was on its way is lost; both ends learn of it."""
+        """Packets on their way are lost; both ends learn of it."""
         if not self.over:
             self.over = True
             self.node.lost()

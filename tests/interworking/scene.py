@@ -10,7 +10,7 @@ from sterna.interworking.states import State
 from sterna.simulation.attachments import AttachmentWorld, Foreign
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.foreign_broker import ForeignBroker, Quirks
-from sterna.simulation.machine import Machine
+from sterna.simulation.machine import SimulatedMachine
 from sterna.simulation.membership import NETWORK, members
 from sterna.simulation.network import Path
 from sterna.simulation.world import new_world
@@ -39,7 +39,7 @@ class Scene:
         places = brokers or list(range(len(quirks)))
         names = [f"node{number}" for number in range(len(places))]
         joined = members(names, strategy, "static", self.kernel.dice("members")) if len(names) > 1 else {}
-        self.machines: list[Machine] = []
+        self.machines: list[SimulatedMachine] = []
         self.publishers: list[Client] = []
         self.subscribers: list[Client] = []
         for name, place in zip(names, places, strict=True):

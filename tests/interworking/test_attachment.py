@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from interworking.scene import Scene
+from interworking.scene import SETTINGS, Scene
 from sterna.interworking.states import State
 from sterna.simulation.disk import Disk
-from sterna.simulation.foreign_broker import KINDS, Message, Quirks
-from sterna.simulation.machine import Machine
+from sterna.simulation.foreign_broker import KINDS, ModelMessage, Quirks
+from sterna.simulation.machine import SimulatedMachine
 
 WAYS = {
     "mosquitto": "No Local and identity",
@@ -221,7 +221,7 @@ def test_a_node_that_lost_its_disk_ends_the_session_that_the_broker_kept() -> No
         scene.begin()
         machine = scene.machines[0]
 
-        def strike(scene: Scene = scene, machine: Machine = machine) -> bool:
+        def strike(scene: Scene = scene, machine: SimulatedMachine = machine) -> bool:
             scene.kernel.after(0.0, machine.kill)
             return True
 
@@ -315,10 +315,38 @@ def _bridge(scene: Scene, prefix: bytes, *, keeps_properties: bool = False) -> N
         scene.brokers[source].bridge = _carrying(scene, target, prefix, keeps_properties)
 
 
-def _carrying(scene: Scene, target: int, prefix: bytes, keeps_properties: bool) -> Callable[[Message], None]:
-    def carry(message: Message) -> None:
+def _carrying(scene: Scene, target: int, prefix: bytes, keeps_properties: bool) -> Callable[[ModelMessage], None]:
+    def carry(message: ModelMessage) -> None:
         if message.topic.startswith(prefix):
             carried = message if keeps_properties else message._replace(properties=b"")
             scene.kernel.after(0.002, scene.brokers[target].take_from_bridge, carried)
 
     return carry
+
+
+def test_echoes_at_qos_0_that_fences_at_qos_1_overtake_do_not_come_in_as_messages() -> None:
+    scene = Scene(KINDS["rabbitmq"], settings=replace(SETTINGS, fence_s=0.5))
+    scene.begin()
+    scene.brokers[0].quirks = replace(KINDS["rabbitmq"], qos0_late_s=0.8)
+    for number in range(20):
+        scene.publishers[0].publish(b"t/x", number % 2)
+        scene.run(0.05)
+    scene.settle()
+    assert scene.attachment().view()["taken"] == 0
+    assert scene.attachment().view()["held_back"]["echo"] == 20
+    assert scene.attachment().view()["not_injected"] == {}
+    assert sorted(scene.heard_there()) == sorted(f"node0p/{number}" for number in range(1, 21))
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_a_bridge_whose_node_died_while_it_subscribed_keeps_its_session(moment: int) -> None:
+    """It does not hear itself; that the broker confirms its subscription is proof enough."""
+    scene = Scene(KINDS["aedes"])
+    scene.begin(attached=False)
+    scene.wait(lambda: any(session.lasting for session in scene.brokers[0].sessions.values()))
+    scene.run(0.02 * moment)
+    scene.machines[0].kill()
+    scene.run(0.1)
+    scene.machines[0].boot()
+    scene.wait(scene.is_attached)
+    assert not [reason for reason in scene.reasons() if "lost its session" in reason]

@@ -9,6 +9,7 @@ import pytest
 
 from interworking.scene import SETTINGS, Scene
 from sterna.simulation.foreign_broker import KINDS, Quirks
+from sterna.simulation.machine import MachineSettings
 
 MESSAGES = 3
 
@@ -108,6 +109,36 @@ def test_when_the_broker_forgets_its_session_messages_in_doubt_are_repeated_or_d
         assert not counted.in_doubt["unknown"], where
         later = [word for word in scene.heard_here() if word.startswith("later")]
         assert later == [f"later/{one}" for one in range(5)], f"{where}: identifiers of the old session count"
+
+
+@pytest.mark.parametrize("kind", ["mosquitto", "ejabberd"])
+def test_a_message_that_is_being_written_when_the_broker_forgets_its_session_outlives_a_crash(kind: str) -> None:
+    """The queue in memory lacks it at that moment; it is in the journal only."""
+    scene = Scene(replace(KINDS[kind], forgets=True))
+    scene.machines[0].settings = MachineSettings(sync_s=0.05)
+    scene.begin()
+    broker, machine, publisher = scene.brokers[0], scene.machines[0], scene.publishers[0]
+    assert machine.running is not None
+    own, lost = machine.running.broker, scene.attachment().counters.sessions_lost
+    broker.kill()
+    sent = 2 * own.limits.inflight  # so that the next one has to wait in the queue
+    for _ in range(sent):
+        publisher.publish(b"t/here", 1)
+    scene.wait(lambda: not publisher.unfinished)
+    broker.boot()
+    while scene.attachment().counters.sessions_lost == lost:
+        if not publisher.unfinished:
+            publisher.publish(b"t/here", 1)
+            sent += 1
+        scene.run(0.0002)
+    assert own.journal.next_offset - 1 > own.delivered_upto, "no message is on its way to the disk"
+    while own.commitments.waiting:
+        scene.run(0.0002)
+    machine.kill()
+    machine.boot()
+    scene.settle()
+    missing = {f"node0p/{number + 1}" for number in range(sent)} - set(scene.heard_there())
+    assert not missing
 
 
 def _forgetful_run(scene: Scene, number: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a node serves the clients of a foreign broker itself: groups over brokers, expressions, MQTT 5."""
+"""A node serves clients of a foreign broker itself where that cannot: groups over brokers, expressions, MQTT 5."""
 
 from __future__ import annotations
 

@@ -8,8 +8,11 @@ from dataclasses import replace
 import pytest
 
 from interworking.scene import SETTINGS, Scene
+from sterna.interworking.attachment import Attachment
 from sterna.mqtt.message import Message
-from sterna.simulation.foreign_broker import KINDS
+from sterna.simulation.foreign_broker import KINDS, ForeignBroker, ModelMessage
+from sterna.simulation.network import Path
+from sterna.vocabulary.identity import Identity
 
 #: Brokers that show what they retain; RabbitMQ does not, to a subscription with a wildcard.
 SHOWING = sorted(kind for kind, quirks in KINDS.items() if quirks.retained_for_wildcards)
@@ -125,6 +128,72 @@ def test_values_of_the_broker_that_changed_while_the_node_was_down_are_taken(kin
     assert conflicts(scene) == 0
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_message_that_comes_late_is_not_retained_there_in_the_place_of_a_newer_one(kind: str) -> None:
+    """It was published elsewhere in the network before, and took a longer way."""
+    scene = Scene(KINDS[kind])
+    scene.begin()
+    running = scene.machines[0].running
+    assert running is not None
+    before = running.broker.clock.wall
+    scene.run(1.0)
+    set_here(scene, b"t/x", b"newer")
+    scene.wait(lambda: there(scene, b"t/x") == b"newer")
+    late = Message(b"t/x", b"older", 1, True, publisher=b"somebody", received_at=before)
+    late.identity = Identity("node1", 0, 1)
+    running.work(running.broker.ingress.publish, late)
+    scene.wait(lambda: b"older" in scene.brokers[0].payloads(b"t/x"))
+    assert there(scene, b"t/x") == b"newer"
+    scene.settle()
+    assert here(scene, b"t/x") == there(scene, b"t/x") == b"newer"
+
+
+@pytest.mark.parametrize("kind", SHOWING)
+def test_a_value_that_went_into_a_dead_connection_is_not_taken_for_one_that_the_broker_has(kind: str) -> None:
+    """The values are read on another connection, which lives."""
+    scene = Scene(replace(KINDS[kind], forgets=False), settings=replace(SETTINGS, retained_s=1.0))
+    scene.begin()
+    set_here(scene, b"t/x", b"old")
+    scene.wait(lambda: there(scene, b"t/x") == b"old")
+    scene.run(3.0)
+    for session in list(scene.brokers[0].sessions.values()):
+        if session.wire is not None:
+            session.wire._end.sever(silently=True)
+    set_here(scene, b"t/x", b"new")
+    scene.run(10.0)
+    assert here(scene, b"t/x") == b"new"
+    scene.wait(lambda: there(scene, b"t/x") == b"new")
+
+
+def test_a_value_that_is_read_when_the_session_was_lost_does_not_go_back() -> None:
+    """Nor after a crash of the node, which forgets what it has read."""
+    scene = Scene(replace(KINDS["ejabberd"], forgets=True))
+    scene.begin()
+    scene.brokers[0].kill()
+    scene.run(1.0)
+    scene.brokers[0].boot()
+    set_there(scene, b"t/x", b"one", 2)
+    scene.wait(lambda: here(scene, b"t/x") == b"one")
+    set_there(scene, b"t/x", b"two", 2)
+    scene.machines[0].kill()
+    scene.machines[0].boot()
+    scene.settle()
+    assert scene.brokers[0].payloads(b"t/x") == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("moment", range(12))
+@pytest.mark.parametrize("kind", SHOWING)
+def test_a_value_that_is_set_while_the_node_joins_comes_once(kind: str, moment: int) -> None:
+    """It comes as a message, for the node has subscribed, and is read as a value, too."""
+    scene = Scene(KINDS[kind])
+    scene.begin(attached=False)
+    scene.wait(lambda: any(session.lasting for session in scene.brokers[0].sessions.values()))
+    scene.run(0.003 * moment)
+    set_there(scene, b"t/x", b"value", 2)
+    scene.settle()
+    assert scene.heard_here() == ["value"]
+
+
 def test_values_that_cross_end_the_same_on_both_sides() -> None:
     """Each is sent before the other comes: without a further word each side would end with the other's."""
     for number in range(10):
@@ -148,3 +217,63 @@ def test_a_broker_of_plain_3_1_1_that_does_not_say_what_is_retained_is_read_agai
     set_there(scene, b"t/x", b"")
     scene.wait(lambda: here(scene, b"t/x") == b"")
     assert there(scene, b"t/x") == b""
+
+
+def test_a_value_comes_once_though_the_node_stops_before_its_subscription_is_confirmed() -> None:
+    """The broker keeps a copy for the session, which looks like a live message.  A bridge has read the value already,
+    and its network has it."""
+    scene = Scene(replace(KINDS["aedes"], forgets=False))
+    network, broker, machine = scene.world.network, scene.brokers[0], scene.machines[0]
+    network.set_path("node0", "broker0", Path(0.02, 0.0))
+    scene.begin()
+    broker.kill(forgets=True)
+    scene.wait(lambda: not scene.is_attached())
+    broker.boot()
+    broker.publish(b"t/kept", b"value", 2, retain=True)
+    while not _subscribes(scene.attachment()):
+        scene.run(0.001)
+    assert scene.heard_here() == ["value"]
+    assert not _subscribed(broker)
+    heal = network.partition([["node0"], ["broker0"]])  # its SUBSCRIBE is under way
+    machine.shut_down()
+    scene.wait(lambda: machine.running is None)
+    heal()
+    scene.wait(lambda: _subscribed(broker))
+    broker.publish(b"t/kept", b"later", 2, retain=True)
+    machine.boot()
+    scene.settle()
+    assert scene.heard_here() == ["value", "later"]
+
+
+def _subscribes(attachment: Attachment) -> bool:
+    return attachment._joint is not None and attachment._joint.awaits_stored
+
+
+def _subscribed(broker: ForeignBroker) -> bool:
+    return any(session.filters for session in broker.sessions.values() if session.lasting)
+
+
+@pytest.mark.parametrize("kind", ["nats", "amqtt"])
+def test_a_value_that_the_broker_lacked_does_not_take_the_place_of_one_that_came_before_it_was_sent(kind: str) -> None:
+    """Plain 3.1.1 shows no flag of a live message; what the broker has is not known until it is read again."""
+    scene = Scene(replace(KINDS[kind], forgets=False), settings=replace(SETTINGS, retained_s=2.0))
+    scene.begin()
+    broker, publisher = scene.brokers[0], scene.publishers[0]
+    topics = {b"t/one", b"t/other"}
+    for topic in topics:
+        publisher.publish(topic, 1, retain=True)
+    scene.settle()
+    second: list[bytes] = []
+
+    def heard(message: ModelMessage) -> None:
+        if message.topic in topics and not second:
+            second.extend(topics - {message.topic})
+            broker.publish(second[0], b"theirs", 1, retain=True)
+
+    broker.kill()
+    broker.retained.clear()
+    broker.on_heard = heard
+    broker.boot()
+    scene.wait(lambda: bool(second))
+    scene.run(10.0)
+    assert there(scene, second[0]) == here(scene, second[0]) == b"theirs"

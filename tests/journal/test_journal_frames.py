@@ -24,8 +24,10 @@ from sterna.journal.frames import (
 from sterna.journal.group_encoding import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group
 from sterna.journal.record_batch import MessageRows
 from sterna.mqtt.message import Message
+from sterna.vocabulary import versions
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import Identity
+from sterna.vocabulary.versions import Versions
 
 # Whole microseconds: that is what the journal keeps.
 instants = st.integers(0, 4_000_000_000_000_000).map(lambda us: us / 1e6)
@@ -112,12 +114,19 @@ def test_a_segment_header_names_its_node_and_does_not_survive_a_flip() -> None:
         assert parse_segment_header(header[:byte] + bytes([header[byte] ^ 4]) + header[byte + 1 :], "a file") is None
 
 
-def test_a_format_of_the_future_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.journal.frames.FORMAT_VERSION", 3)
+def test_a_format_of_the_future_is_refused_and_that_of_the_release_before_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, next_ones = versions.JOURNAL.newest, Versions(versions.JOURNAL.newest, versions.JOURNAL.newest + 1)
     header = segment_header("node-1", 1)
+    monkeypatch.setattr("sterna.vocabulary.versions.JOURNAL", next_ones)
+    assert parse_segment_header(header, "seg.sterna") == "node-1"
+    newer = segment_header("node-1", 2)
     monkeypatch.undo()
-    with pytest.raises(JournalError, match=r"seg\.sterna is written in journal format 3.*reads format 2"):
-        parse_segment_header(header, "seg.sterna")
+    with pytest.raises(
+        JournalError, match=rf"seg\.sterna is of version {ours + 1}, this release understands {ours}; a"
+    ):
+        parse_segment_header(newer, "seg.sterna")
 
 
 @pytest.mark.parametrize(

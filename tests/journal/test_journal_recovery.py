@@ -1,4 +1,4 @@
-"""What a restart finds, whatever the crash or the disk did to the bytes."""
+"""The findings of a restart, whatever the crash or the disk did to the bytes."""
 
 from __future__ import annotations
 

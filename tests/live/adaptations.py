@@ -17,7 +17,32 @@ from sterna.cli.admin_client import ask
 from sterna.measure.harness.adaptive_files import CLOUD, CROWD, EDGE, PLACES, AdaptiveFiles, delay_s
 from sterna.measure.harness.sites import AtADistance, NodePlace
 
-from .nodes import START_S, LiveNode, wait_until
+from .nodes import START_S, LiveNode, port_of, wait_until
+
+_ADAPTING = """
+[adaptation]
+network = "live"
+key_file = "{key}"
+nodes = ["127.0.0.1:1"]
+[admin]
+bind = "127.0.0.1:0"
+[log]
+format = "json"
+"""
+_WORKER = """
+[worker]
+name = "host"
+host = "command"
+start = ["true"]
+stop = ["true"]
+status = ["false"]
+admin = "127.0.0.1:1"
+clients = "127.0.0.1:1"
+echo = "127.0.0.1:0"
+data = "{data}"
+"""
+_HERE = NodePlace("127.0.0.1", 0, 0, 0)
+_ALONE = {"worker": _WORKER, "coordinator": '[coordinator]\nname = "boss"\n'}
 
 
 class LiveProcess(LiveNode):
@@ -33,6 +58,7 @@ class LiveProcess(LiveNode):
     def _is_up(self) -> bool:
         found = [event["address"] for event in self.events("admin port", since=self._lived)]
         self.admin = found[0].removeprefix("http://") if found else ""
+        self.admin_port = port_of(self.admin)
         return bool(found)
 
     def status(self, page: str = "/status") -> dict[str, Any]:
@@ -40,6 +66,14 @@ class LiveProcess(LiveNode):
         assert status == 200, body
         view: dict[str, Any] = json.loads(body)
         return view
+
+
+def lone_process(command: str, directory: Path) -> LiveProcess:
+    """A worker or coordinator on loopback that nobody speaks to."""
+    directory.mkdir(parents=True)
+    (directory / "key").write_text("a key that all nodes share\n")
+    toml = _ALONE[command].format(data=directory / "data") + _ADAPTING.format(key=directory / "key")
+    return LiveProcess(command, directory, toml, _HERE)
 
 
 class LiveWorker(LiveProcess):
@@ -108,8 +142,9 @@ class LiveAdaptation:
         made.start()
         return made
 
-    def coordinator(self, name: str) -> LiveProcess:
-        return self._started(name, "coordinator", self.files.coordinator(name), CLOUD)
+    def coordinator(self, name: str, more: str = "") -> LiveProcess:
+        """`more`: lines for its table."""
+        return self._started(name, "coordinator", self.files.coordinator(name, more), CLOUD)
 
     def gateway(self, name: str) -> LiveProcess:
         return self._started(name, "gateway", self.files.gateway(name), CROWD)

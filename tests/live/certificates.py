@@ -1,4 +1,4 @@
-"""A certificate authority for tests, and certificates it signed: P-256 keys, PEM files, valid for a day."""
+"""A certificate authority for tests, and certificates it signed: P-256 keys, PEM files, valid for a day or more."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Authority:
         self.file = directory / "ca.pem"
         self.file.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
-    def issue(self, name: str) -> tuple[Path, Path]:
+    def issue(self, name: str, days: int = 1) -> tuple[Path, Path]:
         """Certificate and key for this common name, good for 127.0.0.1 and localhost."""
         key = ec.generate_private_key(ec.SECP256R1())
         places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        builder = self._builder(_named(name), key.public_key())
+        builder = self._builder(_named(name), key.public_key(), days)
         builder = builder.add_extension(x509.SubjectAlternativeName(places), critical=False)
         certificate, secret = self.directory / f"{name}.pem", self.directory / f"{name}.key"
         certificate.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
         secret.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return certificate, secret
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, days: int = 1) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -49,11 +49,11 @@ class Authority:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _DAY)
-            .not_valid_after(now + _DAY)
+            .not_valid_after(now + days * _DAY)
         )
 
     def context(self, shown: tuple[Path, Path] | None = None) -> ssl.SSLContext:
-        """What a client that trusts this authority uses; `shown` is its own certificate and key."""
+        """The context of a client that trusts this authority; `shown` is its own certificate and key."""
         context = ssl.create_default_context(cafile=str(self.file))
         if shown is not None:
             context.load_cert_chain(*shown)

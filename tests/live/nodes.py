@@ -116,13 +116,13 @@ class LiveNode:
         admin = [event["address"] for event in events if event["event"] == "admin port"]
         if len(listening) < max(1, self._toml.count("[[listener]]")) or ("[admin]" in self._toml and not admin):
             return False
-        self.ports = [_port(address) for address in listening]
+        self.ports = [port_of(address) for address in listening]
         self._sockets = [address.removeprefix("unix:") for address in listening]
         self.admin = admin[0].removeprefix("http://") if admin else ""
-        self.admin_port = _port(self.admin)
+        self.admin_port = port_of(self.admin)
         door = [event["address"] for event in events if event["event"] == "open to other nodes" and event["address"]]
         if door and door[0].startswith("127.0.0.1:"):
-            self.network_port = _port(door[0])
+            self.network_port = port_of(door[0])
         return True
 
     def _process_ended(self) -> bool:
@@ -205,7 +205,7 @@ class LiveNode:
         return UnixConnection(self.admin.removeprefix("unix:"))
 
     def network(self) -> dict[str, Any]:
-        """What `/network` says."""
+        """The answer of `/network`."""
         status, body = self.ask("/network")
         assert status == 200, body
         view: dict[str, Any] = json.loads(body)
@@ -234,5 +234,5 @@ class LiveNode:
         return any(thread.read_text().rpartition(")")[2].split()[0] in "RD" for thread in threads)
 
 
-def _port(address: str) -> int:
+def port_of(address: str) -> int:
     return 0 if not address or address.startswith("unix:") else int(address.rpartition(":")[2])

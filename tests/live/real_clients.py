@@ -167,7 +167,7 @@ class RealClient:
         return [_node(NODE_RED), program, "--userDir", str(self._directory)]
 
 
-#: What its manual has is 15 s: how long it waits, whatever happened, before it connects again.
+#: Its manual has 15 s: how long it waits, whatever happened, before it connects again.
 NODE_RED_RECONNECT_MS = 1000
 #: Before the payloads that Node-RED prints.
 NODE_RED_MARK = "payload "

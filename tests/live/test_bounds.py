@@ -1,4 +1,4 @@
-"""What clients cannot do to a node: fill its memory, starve the others, stay without a word, take more than allowed.
+"""Clients cannot fill the memory of a node, starve the others, stay without a word, or take more than allowed.
 
 Memory is what the kernel says is resident.  Every message a client did not get is either waiting for it or counted.
 """
@@ -253,6 +253,27 @@ def send_until_refused(opened: socket.socket, data: bytes, at_most: int) -> int:
         while sent < at_most:
             sent += opened.send(data[sent % 2 :])
     return sent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", ["client_messages_per_s = 40", "client_bytes_per_s = 8000"])
+def test_a_client_that_sends_too_fast_waits_and_others_do_not(
+    start_node: StartNode, join: Join, limit: str, version: int
+) -> None:
+    node = start_node(f"{ADMIN}[limits]\n{limit}\n")
+    fast, slow, reader = (join(node, version=version, client_id=name) for name in ("fast", "slow", "reader"))
+    reader.subscribe("work/#", 1)
+    count = 100
+    begun = time.monotonic()
+    mids = [fast.send("work/fast", b"%08d" % number + bytes(180), 1) for number in range(count)]
+    wait_until(lambda: node.metric("sterna_throttled_total") > 0, "the client has to wait")
+    slow.publish("work/slow", b"in between", 1)
+    assert not all(mid in fast.acknowledged for mid in mids), "the other one was served meanwhile"
+    assert [fast.code_of(mid) for mid in mids] == [0] * count
+    assert time.monotonic() - begun > 1.0, "a second's worth is let through at once, the rest at its pace"
+    assert [m.payload[:8] for m in reader.receive(count + 1) if m.topic == "work/fast"] == [
+        b"%08d" % number for number in range(count)
+    ]
 
 
 @pytest.mark.slow

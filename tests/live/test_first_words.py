@@ -1,4 +1,4 @@
-"""What happens before a client is a client: TLS that fails, pages of other hosts, WebSocket pings without end."""
+"""Connections before they are clients: TLS that fails, pages of other hosts, WebSocket pings without end."""
 
 from __future__ import annotations
 

@@ -14,7 +14,11 @@ import aiomqtt
 import pytest
 
 from conformance.packets import Connect
+from sterna.adaptation.draining import DrainingTuning
+from sterna.adaptation.picture import WorkerNodeState
 from sterna.broker.access.passwords import hash_password
+from sterna.runtime.adaptation.node_keeper import NodeKeeper, NodeLook
+from sterna.runtime.adaptation.worker_settings import WorkerTable
 
 from .certificates import Authority
 from .clients import Refused, Will
@@ -314,3 +318,37 @@ def test_a_client_of_3_1_keeps_its_session_through_the_loss_of_a_node(
         publisher.publish(topic, b"after", 1)
         assert client.payloads() == [b"after"]
         assert not gateway.events("session lost")
+
+
+def test_a_worker_sees_that_one_gateway_is_busy_and_another_idle(node: LiveNode, join: Join, tmp_path: Path) -> None:
+    """A worker's own look at a real node: the busy gateway weighs more by deliveries, and its topic is told."""
+
+    def named(name: str) -> LiveGateway:
+        return LiveGateway(tmp_path / name, [node.port], f'[gateway]\nname = "{name}"\n')
+
+    async def look() -> NodeLook:
+        worker = WorkerTable(name="w", host="command", status=("true",), admin=node.admin, data=tmp_path)
+        keeper = NodeKeeper(worker, DrainingTuning())
+        keeper.life.state = WorkerNodeState.SERVING
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            talker.publish("busy/topic/1", b"x", qos=1)
+            await keeper.look()
+            if keeper.seen.flows and max(one.deliveries_per_s for one in keeper.seen.gateways) > 0.2:
+                break
+            await asyncio.sleep(0.1)
+        return keeper.seen
+
+    with named("busy") as busy, named("idle") as idle:
+        talker, listener = join(busy), join(idle)
+        talker.subscribe("busy/topic/#", qos=1)
+        listener.subscribe("nothing", qos=0)
+        seen = asyncio.run(look())
+        served = {one.gateway: one for one in seen.gateways}
+        assert served.keys() >= {"busy", "idle"}
+        assert served["busy"].deliveries_per_s > 0.2 > served["idle"].deliveries_per_s == 0
+        assert seen.bytes_per_s > 0
+        places = [one.gateway for one in seen.gateways]
+        (flow,) = [one for one in seen.flows if one.topic == "busy/topic"]
+        assert [places[place] for place, _ in flow.publishers] == ["busy"]
+        assert [places[place] for place in flow.subscribers] == ["busy"]

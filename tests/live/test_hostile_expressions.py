@@ -19,7 +19,7 @@ from .nodes import LiveNode, wait_until
 
 ADMIN = '[admin]\nbind = "127.0.0.1:0"\n'
 PATIENCE_S = 2.0
-"""What a node may work until somebody who has nothing to do with it is answered."""
+"""The work of a node until somebody who has nothing to do with it is answered."""
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from sterna.measure.harness.ports import free_port
 from sterna.measure.harness.processes import Process, answers
 
+from .left_out import leave_out
 from .nodes import wait_until
 
 TOPICS = (
@@ -138,7 +139,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Speak
     """Mosquitto with the file, and a node with what was made of the same lines for another port."""
     broker = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
     if broker is None or shutil.which("mosquitto_pub") is None:
-        pytest.skip("mosquitto and mosquitto-clients are not installed")
+        leave_out("mosquitto and mosquitto-clients are not installed")
     (tmp_path / "users").touch()
     for number, (user, password) in enumerate(USERS.items()):
         kind = ("sha512-pbkdf2", "sha512")[number % 2]

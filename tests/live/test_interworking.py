@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import Any
 import pytest
 
 from .certificates import Authority
-from .clients import Paho, Refused
+from .clients import Refused
 from .conftest import Join
-from .foreign_brokers import KINDS, ForeignProcess, needs, present
+from .exchange_matrix import ExchangeMatrix, Place
+from .foreign_brokers import ALL, KINDS, LEAST, ForeignProcess, needs, present, why_missing
 from .interworking_networks import (
     TABLE,
     Detour,
@@ -33,66 +33,55 @@ from .interworking_networks import (
 from .networks import LiveNetwork, hears
 from .nodes import LiveNode, wait_until
 
-MESSAGES = 10
+#: Fences in ten seconds.
+SILENCE = 20
+#: Brokers that lose messages by themselves: Aedes drops what it takes for a repetition when messages of several QoS
+#: overtake each other inside it, and hangs up on a bridge that answers a live retained message at QoS 2.
+LOSSY = ("aedes",)
 
 
 @pytest.mark.parametrize("strategy", ["subscription-flooding", "publication-flooding"])
 def test_every_pair_of_brokers_and_nodes_exchanges_messages_once_and_in_order_and_then_it_is_quiet(
     tmp_path: Path, join: Join, strategy: str
 ) -> None:
-    kinds = present()
-    print(f"brokers: {', '.join(kinds)}; missing: {', '.join(kind for kind in KINDS if kind not in kinds) or 'none'}")
+    kinds = [kind for kind in present() if kind not in LOSSY]
+    assert not ALL or len(present()) >= LEAST, [why_missing(kind) for kind in KINDS]
     kinds = kinds if len(kinds) > 1 else ["mosquitto", "mosquitto"]
     with ExitStack() as stack:
         brokers = {
             chr(ord("a") + place): stack.enter_context(ForeignProcess(kind, tmp_path / f"broker{place}"))
             for place, kind in enumerate(kinds)
         }
-        network = stack.enter_context(InterworkingNetwork(tmp_path, brokers, strategy))
+        network = stack.enter_context(InterworkingNetwork(tmp_path, brokers, strategy, more="retained_s = 2.0\n"))
         for node in network.nodes.values():
             wait_until_attached(node)
-        places: dict[str, int] = {f"{name}-{one.kind}": one.port for name, one in brokers.items()}
-        places["a-node"] = network["a"].port
-        places["z-node"] = network[max(network.nodes)].port
-        clients = {name: join(port, version=4) for name, port in places.items()}
-        for client in clients.values():
-            client.subscribe("m/#", 2)
-        _exchange(clients)
-        for name, client in clients.items():
-            _check_received(name, client, clients)
-        check_that_it_is_quiet(network)
+        places = {f"{name}-{one.kind}": Place(one.port, one.account) for name, one in brokers.items()}
+        places["a-node"] = Place(network["a"].port, {})
+        places["z-node"] = Place(network[max(network.nodes)].port, {})
+        unshown = [name for name in places if name[2:] in KINDS and not _tells_what_it_retains(network[name[0]])]
+        matrix = ExchangeMatrix(join, places, unshown)
+        matrix.run(network.nodes.values())
+        check_that_it_is_quiet(network, SILENCE)
+        matrix.check_that_nothing_came()
         network.check_logs()
 
 
-def _exchange(clients: dict[str, Paho]) -> None:
-    for source, client in clients.items():
-        for qos in (0, 1, 2):
-            for number in range(MESSAGES):
-                client.publish(f"m/{source}/{qos}", f"{number}", qos)
-
-
-def _check_received(name: str, client: Paho, clients: dict[str, Paho]) -> None:
-    wanted = len(clients) * 3 * MESSAGES
-    client.receive(wanted, 120)
-    found: dict[str, list[int]] = defaultdict(list)
-    for message in client.messages:
-        found[message.topic].append(int(message.payload))
-    topics = [f"m/{source}/{qos}" for source in clients for qos in (0, 1, 2)]
-    assert {topic: found[topic] for topic in topics} == {topic: list(range(MESSAGES)) for topic in topics}, name
-    assert len(client.messages) == wanted, name
+def _tells_what_it_retains(node: LiveNode) -> bool:
+    abilities = view(node)["abilities"]
+    return bool(abilities["retain_flag_kept"] or abilities["retained_for_wildcards"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_retained_message_reaches_later_subscribers_on_the_other_side(tmp_path: Path, join: Join, kind: str) -> None:
     needs(kind)
     with ForeignProcess(kind, tmp_path / "broker") as broker:
-        there = join(broker.port, version=4)
+        there = join(broker.port, version=4, **broker.account)
         there.publish("r/before", b"before", 1, retain=True)
-        with attached(tmp_path / "node", broker.address) as node:
+        with attached(tmp_path / "node", broker) as node:
             wait_until_attached(node)
             here = join(node, version=5)
             here.publish("r/ours", b"ours", 1, retain=True)
-            later = join(broker.port, version=4)
+            later = join(broker.port, version=4, **broker.account)
             wait_until(lambda: view(node)["injected"] >= 1, "it went to the broker")
             later.subscribe("r/ours", 1)
             wait_until(
@@ -113,27 +102,31 @@ def test_a_retained_message_reaches_later_subscribers_on_the_other_side(tmp_path
                 late.subscribe("r/live", 1)
                 assert [message.payload for message in late.receive(1)] == [b"live"]
             else:
-                assert kind in ("nats", "amqtt", "rabbitmq"), "only plain 3.1.1 loses the flag"
+                assert kind in ("nats", "amqtt", "rabbitmq", "activemq"), "only plain 3.1.1 loses the flag"
+
+
+def run_sterna(*words: str) -> str:
+    command = [sys.executable, "-m", "sterna", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_abilities_are_found_and_shown(tmp_path: Path, kind: str) -> None:
     needs(kind)
-    ways = {"mosquitto": "No Local and identity", "aedes": "bridge bit"}
-    with ForeignProcess(kind, tmp_path / "b") as broker, attached(tmp_path / "n", broker.address) as node:
+    ways = dict.fromkeys(("mosquitto", "ejabberd"), "No Local and identity") | {"aedes": "bridge bit"}
+    with ForeignProcess(kind, tmp_path / "b") as broker, attached(tmp_path / "n", broker) as node:
         wait_until_attached(node)
         abilities = view(node)["abilities"]
         assert abilities["loop_prevention"] == ways.get(kind, "expected echoes")
         assert abilities["qos"] == (1 if kind == "rabbitmq" else 2)
         assert node.metric("sterna_interworking_attached") == 1.0
-        shown = subprocess.run(
-            [sys.executable, "-m", "sterna", "network", "--admin", node.admin],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        ).stdout
-        assert f"foreign broker {broker.address}: attached (MQTT {abilities['mqtt']}, QoS {abilities['qos']}" in shown
+        told = {name: str(abilities[name]) for name in ("mqtt", "qos", "loop_prevention")}
+        assert node.metric("sterna_interworking_info", **told) == 1.0
+        line = (
+            f"foreign broker {broker.address}: attached (MQTT {told['mqtt']}, QoS {told['qos']}, {ways.get(kind, '')}"
+        )
+        for words in (["network"], ["neighbours", "list"]):
+            assert line in run_sterna(*words, "--admin", node.admin)
         wait_for_fences(node, 2)
         if kind != "aedes":
             assert view(node)["round_trip_ms"] is not None
@@ -204,16 +197,10 @@ def test_the_same_broker_attached_by_two_nodes_delivers_once_and_one_node_stands
     ):
         wait_until(lambda: view(network["b"])["state"] == "standing by", "b stands by", 120)
         wait_until_attached(network["a"])
-        there, here = join(broker.port, version=4), join(network["b"], version=5)
-        there.subscribe("d/#", 2)
-        here.subscribe("d/#", 2)
-        here.publish("d/here", b"1", 2)
-        there.publish("d/there", b"2", 2)
-        for client in (there, here):
-            client.receive(2)
+        matrix = ExchangeMatrix(join, {"broker": Place(broker.port, {}), "b": Place(network["b"].port, {})})
+        matrix.run([network["a"]])
         wait_for_fences(network["a"], 4)
-        assert sorted(message.topic for message in there.messages) == ["d/here", "d/there"]
-        assert sorted(message.topic for message in here.messages) == ["d/here", "d/there"]
+        matrix.check_that_nothing_came()
 
 
 def test_two_brokers_bridged_behind_our_backs_do_not_loop(tmp_path: Path, join: Join) -> None:
@@ -225,16 +212,11 @@ def test_two_brokers_bridged_behind_our_backs_do_not_loop(tmp_path: Path, join: 
         ):
             wait_until(lambda: view(network["b"])["state"] == "standing by", "b stands by", 120)
             wait_until_attached(network["a"])
-            clients = [join(place, version=4) for place in (one.port, other.port, network["b"].port)]
-            for client in clients:
-                client.subscribe("d/#", 1)
-            for number, client in enumerate(clients):
-                client.publish(f"d/{number}", b"x", 1)
-            for client in clients:
-                client.receive(3)
+            ports = {"one": one.port, "other": other.port, "b": network["b"].port}
+            matrix = ExchangeMatrix(join, {name: Place(port, {}) for name, port in ports.items()})
+            matrix.run([network["a"]])
             wait_for_fences(network["a"], 4)
-            for client in clients:
-                assert sorted(message.topic for message in client.messages) == ["d/0", "d/1", "d/2"]
+            matrix.check_that_nothing_came()
 
 
 # -- bad input --
@@ -314,7 +296,7 @@ def test_a_broker_that_lets_the_account_read_nothing_is_named(tmp_path: Path) ->
 
 def test_the_node_itself_is_no_foreign_broker_whatever_it_is_called(tmp_path: Path) -> None:
     detour = Detour()
-    toml = TABLE.format(broker=f"127.0.0.1:{detour.port}", more="")
+    toml = TABLE.format(broker=f'broker = "127.0.0.1:{detour.port}"\n', more="")
     node = LiveNode(tmp_path, toml + '[[listener]]\nbind = "127.0.0.1:0"\n')
     try:
         node.launch()

@@ -29,14 +29,13 @@ from .test_interworking import http_port as http_port
 
 MESSAGES = 10
 _LISTENERS = '[[listener]]\nbind = "127.0.0.1:0"\n[[listener]]\nbind = "127.0.0.1:0"\nserves = "node"\n'
-_TABLE = (
-    '[interworking]\nbroker = "{broker}"\nmode = "proxy"\nfence_s = 0.5\npause_s = 0.2\npause_max_s = 1.0\n{more}\n'
-)
+_TABLE = '[interworking]\n{broker}mode = "proxy"\nfence_s = 0.5\npause_s = 0.2\npause_max_s = 1.0\n{more}\n'
 
 
-def before(directory: Path, broker: str, more: str = "", listeners: str = _LISTENERS) -> LiveNode:
+def before(directory: Path, broker: str | ForeignProcess, more: str = "", listeners: str = _LISTENERS) -> LiveNode:
     """A node whose first port relays clients to the broker, and whose second serves them itself."""
-    table = _TABLE.format(broker=broker, more=more)
+    table = f'broker = "{broker}"\n' if isinstance(broker, str) else broker.table
+    table = _TABLE.format(broker=table, more=more)
     return LiveNode(directory, f'[admin]\nbind = "127.0.0.1:0"\n[journal]\ndurability = "os"\n{table}{listeners}')
 
 
@@ -56,7 +55,7 @@ class ProxyNetwork(LiveNetwork):
         super().__init__(directory, [a + b for a, b in itertools.pairwise(names)], "subscription-flooding")
 
     def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:
-        table = _TABLE.format(broker=self._brokers[name].address, more=self._table)
+        table = _TABLE.format(broker=self._brokers[name].table, more=self._table)
         return super().make(name, neighbours, strategy, more + table + _LISTENERS)
 
 
@@ -75,9 +74,9 @@ def test_clients_of_several_brokers_and_of_nodes_hear_each_other_once_and_in_ord
         network = stack.enter_context(ProxyNetwork(tmp_path, brokers))
         for node in network.nodes.values():
             wait_until_attached(node)
-        places = {f"{name}-{one.kind}": network[name].ports[0] for name, one in brokers.items()}
-        places["node"] = network[max(network.nodes)].ports[1]
-        clients = {name: join(port, version=version) for name, port in places.items()}
+        places = {f"{name}-{one.kind}": (network[name].ports[0], one.account) for name, one in brokers.items()}
+        places["node"] = network[max(network.nodes)].ports[1], {}
+        clients = {name: join(port, version=version, **account) for name, (port, account) in places.items()}
         for client in clients.values():
             client.subscribe("m/#", 2)
         for source, client in clients.items():
@@ -164,6 +163,30 @@ def _check_one_way(join: Join, here: int, there: int, version: int, name: str) -
     assert all(message.retain for message in late.messages)
 
 
+def test_only_what_its_clients_want_goes_to_a_broker(tmp_path: Path, join: Join) -> None:
+    with ExitStack() as stack:
+        pair = _Pair(stack, tmp_path, "only_wanted = true\n")
+        past_the_node = join(pair.brokers["b"].port, version=4)
+        past_the_node.subscribe("x/#", 1)
+        lasting = join(pair.port("b"), version=4, client_id="lasting", persistent=True)
+        lasting.subscribe("x/wanted/#", 1)
+        lasting.close()
+        pair.network["b"].kill()
+        pair.network["b"].restart()
+        wait_until_attached(pair.network["b"])
+        assert view(pair.network["b"])["wanted"] == ["x/wanted/#"]
+        source = join(pair.port("a"), version=5)
+        for number in range(100):
+            source.publish(f"x/{('wanted', 'other')[number % 2]}/{number}", b"", number % 3)
+        again = join(pair.port("b"), version=4, client_id="lasting", persistent=True)
+        wait_until(lambda: view(pair.network["b"])["injected"] >= 50, "what is wanted goes there", 120)
+        for node in pair.network.nodes.values():
+            wait_for_fences(node, 2)
+        assert {message.topic.split("/")[1] for message in past_the_node.messages} == {"wanted"}
+        assert len(past_the_node.messages) == 50
+        assert len(again.messages) >= sum(number % 3 > 0 for number in range(0, 100, 2))
+
+
 _RULES = "user sterna\ntopic readwrite #\n\nuser guest\ntopic readwrite open/#\n"
 
 
@@ -174,11 +197,14 @@ def test_of_a_thousand_forbidden_publications_none_reaches_another_broker_and_of
     rules = tmp_path / "acl"
     rules.write_text(_RULES)
     with (
-        ForeignProcess("mosquitto", tmp_path / "b", f"acl_file {rules}\n") as broker,
-        before(tmp_path / "n", broker.address, 'user = "sterna"') as node,
+        ForeignProcess("mosquitto", tmp_path / "broker-a", f"acl_file {rules}\n") as broker,
+        ForeignProcess("mosquitto", tmp_path / "broker-b") as other,
+        ProxyNetwork(tmp_path, {"a": broker, "b": other}, 'user = "sterna"') as network,
     ):
-        wait_until_attached(node)
-        elsewhere = join(node.ports[1], version=5)
+        for one in network.nodes.values():
+            wait_until_attached(one)
+        node = network["a"]
+        elsewhere = join(other.port, version=5)
         elsewhere.subscribe("#", 2)
         guest = join(node.port, version=version, username="guest")
         mids = []
@@ -193,7 +219,9 @@ def test_of_a_thousand_forbidden_publications_none_reaches_another_broker_and_of
                 guest.code_of(mid)
         guest.publish("open/end", b"", 1)
         wait_until(lambda: any(one.topic == "open/end" for one in elsewhere.messages), "the end arrives")
-        found = Counter(message.topic for message in elsewhere.messages)
+        for one in network.nodes.values():
+            wait_for_fences(one, 2)
+        found = Counter(message.topic for message in elsewhere.messages if not message.topic.startswith("sterna/"))
         assert found == {"open/x": 1000, "open/end": 1}
         if version == 5:
             refused = sum(guest.acknowledged[mid] >= 0x80 for mid, qos in mids if qos == 1)
@@ -367,6 +395,52 @@ def test_kill_9_of_the_node_before_a_broker_loses_nothing_and_repeats_nothing_at
         assert view(pair.network["a"])["sessions_lost"] == 0
 
 
+def _read(connection: socket.socket, kind: int, count: int) -> list[bytes]:
+    """Bodies of so many packets of this kind; all are short."""
+    found: list[bytes] = []
+    while len(found) < count:
+        first, length = connection.recv(2, socket.MSG_WAITALL)
+        body = connection.recv(length, socket.MSG_WAITALL)
+        if first >> 4 == kind:
+            found.append(body)
+    return found
+
+
+def test_broker_and_node_are_killed_together_after_pubrec_and_nothing_is_lost_elsewhere(
+    tmp_path: Path, join: Join
+) -> None:
+    connect = b"\x10\x10\x00\x04MQTT\x04\x00\x00\x00\x00\x04twin"
+    count = 20
+    with ExitStack() as stack:
+        pair = _Pair(stack, tmp_path)
+        there = join(pair.port("b"), version=4)
+        there.subscribe("both/#", 2)
+        node, broker = pair.network["a"], pair.brokers["a"]
+        with socket.create_connection(node.address, 60) as client:
+            client.sendall(connect)
+            assert _read(client, 2, 1) == [b"\0\0"]
+            for number in range(1, count + 1):
+                client.sendall(b"\x34\x0c\x00\x06both/x\x00%c%02d" % (number, number))
+            assert len(_read(client, 5, count)) == count
+            broker.end(signal.SIGKILL)
+            node.kill()
+        assert not there.messages, "a Mosquitto passes on what is released"
+        for file in broker.directory.glob("*.db*"):
+            file.unlink()
+        broker.start()
+        node.restart()
+        wait_until_attached(node)
+        with socket.create_connection(node.address, 60) as client:
+            client.sendall(connect)
+            assert _read(client, 2, 1) == [b"\0\0"], "its session is gone, and it hears so"
+            for number in range(1, count + 1):
+                client.sendall(b"\x62\x02\x00%c" % number)
+            assert sorted(_read(client, 7, count)) == [b"\0%c" % number for number in range(1, count + 1)]
+            wanted = [b"%02d" % number for number in range(1, count + 1)]
+            assert there.payloads(count) == wanted
+            assert proxy(node)["in_doubt"] == {"repeated": count}
+
+
 def test_groups_span_the_brokers_and_relayed_clients_compute_if_the_node_may_serve_them(
     tmp_path: Path, join: Join
 ) -> None:
@@ -413,9 +487,9 @@ def test_a_broker_is_exchanged_for_another_while_its_clients_stay_connected(
     with ExitStack() as stack:
         stack.callback(new.end)
         stack.enter_context(old)
-        node = stack.enter_context(before(tmp_path / "n", old.address))
+        node = stack.enter_context(before(tmp_path / "n", new))
         wait_until_attached(node)
-        relayed = join(node.port, version=4, client_id="stays", persistent=True)
+        relayed = join(node.port, version=4, client_id="stays", persistent=True, **new.account)
         relayed.subscribe("down/#", 1)
         here = join(node.ports[1], version=5)
         here.subscribe("up/#", 1)

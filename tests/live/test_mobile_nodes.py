@@ -138,6 +138,36 @@ def test_figure_4_2_under_load_loses_nothing(tmp_path: Path) -> None:
                 crowd.check_retained()
 
 
+def test_a_convoy_that_passes_a_base_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Base a; vehicles b, c and d in a line: each is within reach of the base for a while, the last ones together."""
+    with Wires(("ab", "ac", "ad", "bc", "cd")) as wires:
+        for cable in ("ab", "ac", "ad"):
+            wires.cut(cable)
+        carry = '[network.routing]\ncarry = "all"\n'
+        nodes = {name: node(wires, name, tmp_path / name, more=carry) for name in "abcd"}
+        with running(nodes):
+            wait_until(lambda: all(hears(nodes[name], "bcd") for name in "bcd"), "the vehicles hear each other")
+            with Crowd(list(nodes.values()), random.Random(4), 60) as crowd:
+                live(crowd, 1.0)
+                for near, far in (("ab", ""), ("ac", "ab"), ("ad", "ac")):
+                    wires.heal(near)
+                    assert crowd.run(lambda: all_hear(nodes), 60)
+                    if far:
+                        wires.cut(far)
+                        live(crowd, 1.0)
+                wires.cut("ad")
+                assert crowd.run(lambda: not nodes["a"].network()["paths"], 60)
+                nodes["c"].kill()  # out of reach of the base, the convoy breaks in two
+                assert crowd.run(lambda: hears(nodes["b"], "b"), 60)
+                nodes["c"].launch()
+                live(crowd, 1.0)
+                wires.heal("ac")
+                assert crowd.run(lambda: all_hear(nodes), 60)
+                crowd.drain()
+                crowd.check()
+                crowd.check_retained()
+
+
 def _give_and_take(client: Steadfast, one: LiveNode, done: Callable[[], bool], what: str) -> None:
     def step() -> bool:
         if client.fileno() is None:

@@ -1,4 +1,4 @@
-"""What an operator sees of a running node: clients, denied packets, packets at `debug`, and a log nobody can flood."""
+"""A running node as an operator sees it: clients, denied packets, packets at `debug`, and a log nobody can flood."""
 
 from __future__ import annotations
 

@@ -6,12 +6,18 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from .clients import Refused
+from sterna.measure.harness.ports import free_port
+
+from .clients import Paho, Refused
 from .conftest import Join
 from .nodes import LiveNode, wait_until
 
@@ -77,6 +83,9 @@ def test_clients_of_all_processes_are_clients_of_one_broker(
         assert sorted(message.payload for message in reader.receive(6)) == [b"%d" % number for number in range(6)]
     received = {str(process): node.metric("sterna_connections_total", process=str(process)) for process in (1, 2, 3)}
     assert sum(received.values()) == 30, received
+    assert json.loads(node.ask("/gateways")[1])["plain"] == 30
+    owed = json.loads(node.ask("/drain")[1])
+    assert (owed["node"], owed["sessions"], owed["closed"]) == ("plant", 30, False)
 
 
 def test_a_killed_process_is_started_again_and_loses_nothing(
@@ -117,6 +126,111 @@ def test_a_killed_process_is_started_again_and_loses_nothing(
     after = [message.payload for message in reader.receive(20)]
     assert sorted(before + after, key=int) == [b"%d" % number for number in range(40)]
     wait_until(lambda: process_of(node, lost) != killed, "it runs again")
+
+
+def sterna(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    run = subprocess.run([sys.executable, "-m", "sterna", *words], capture_output=True, text=True, timeout=120)
+    assert run.returncode == status, run.stderr
+    return run
+
+
+class Wanderers:
+    """Persistent clients that connect again and again, so that their sessions go from process to process."""
+
+    def __init__(self, node: LiveNode, join: Join, count: int) -> None:
+        self.names = [f"wanderer-{number}" for number in range(count)]
+        self._node, self._join = node, join
+        self._is_over = threading.Event()
+        self._threads = [threading.Thread(target=self._wander, args=(name,)) for name in self.names]
+
+    def _wander(self, name: str) -> None:
+        while not self._is_over.is_set():
+            with suppress(Refused, OSError):
+                self._join(self._node, client_id=name, persistent=True).close()
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_a_backup_has_the_sessions_of_all_processes(
+    start_node: StartNode, join: Join, tmp_path: Path, topic: str
+) -> None:
+    node = started(start_node, toml(tmp_path / "data"))
+    wanderers = Wanderers(node, join, 4)
+    absent = [f"absent-{number}" for number in range(12)]
+    readers = [join(node, client_id=name, persistent=True) for name in [*absent, *wanderers.names]]
+    for reader in readers:
+        reader.subscribe(topic, 1)
+    assert len(set(places(node).values())) > 1  # all in one of three by chance: one in 10^7
+    for reader in readers:
+        reader.close()
+    writer = join(node, client_id="writer")
+    sent = [b"%d" % number for number in range(20)]
+    for payload in sent:
+        writer.publish(topic, payload, 1)
+    with wanderers:
+        path = sterna("backup", "whole", "--admin", node.admin).stdout.strip()
+    assert "exists already" in sterna("backup", "whole", "--admin", node.admin, status=1).stderr
+    assert sorted(part.name for part in Path(path).glob("process-*")) == ["process-2", "process-3"]
+    node.kill()
+    assert "--processes 3" in sterna("restore", path, str(tmp_path / "restored")).stderr
+    copy = started(start_node, toml(tmp_path / "restored"))
+    for name in absent:
+        reader = comes_back(copy, join, name)
+        assert reader.session_present, name
+        assert [message.payload for message in reader.receive(20)] == sent
+    for name in wanderers.names:  # they have read some before the backup
+        assert comes_back(copy, join, name).session_present, name
+
+
+def comes_back(node: LiveNode, join: Join, client_id: str) -> Paho:
+    """As soon as it is let in: its session may be at another process."""
+    found: list[Paho] = []
+
+    def is_in() -> bool:
+        with suppress(Refused, OSError, AssertionError):
+            found.append(join(node, client_id=client_id, persistent=True))
+        return bool(found)
+
+    wait_until(is_in, f"{client_id} is let in", 120)
+    return found[0]
+
+
+def linked(name: str, data: Path, processes: int, port: int, neighbours: list[str]) -> str:
+    """The configuration of a node that is open to others at that port."""
+    more = f'[network]\nname = "live"\nbind = "127.0.0.1:{port}"\nneighbours = {neighbours}\n'
+    return toml(data, processes, more).replace('"plant"', f'"{name}"')
+
+
+def test_an_evacuation_is_over_when_all_processes_are_empty(start_node: StartNode, join: Join, tmp_path: Path) -> None:
+    port = free_port()
+    plant = started(start_node, linked("plant", tmp_path / "plant", 3, port, []))
+    names = {f"absent-{number}" for number in range(12)}
+    clients = [join(plant, client_id=name, persistent=True) for name in names]
+    assert len(set(places(plant).values())) > 1  # all in one of three by chance: one in 10^5
+    for client in clients:
+        client.close()
+    admin = ("--admin", plant.admin)
+    assert "no other node that can be reached" in sterna("evacuate", "plant", *admin, status=1).stderr
+    assert json.loads(plant.ask("/evacuate")[1])["evacuation"] is None
+
+    other = start_node(linked("other", tmp_path / "other", 1, free_port(), [f"127.0.0.1:{port}"]))
+    wait_until(lambda: set(other.network()["streams"].values()) == {"synced"}, "the other node hears all processes")
+    wait_until(lambda: "other" in plant.network()["paths"], "and is heard")
+    answer = json.loads(sterna("evacuate", "plant", "--json", "--rate", "30", *admin).stdout)
+    assert answer["node"] == "plant"
+    evacuation = answer["evacuation"]
+    assert (evacuation["left"], evacuation["total"] >= 12, evacuation["rate"]) == (0, True, pytest.approx(30))
+    assert evacuation["moved"] >= 12
+    assert {one["client"] for one in json.loads(other.ask("/clients")[1]) if one["node"] == "other"} == names
+    assert sterna("migrations", *admin).stdout.startswith("node plant: arrived ")
+    assert "takes clients" in sterna("evacuate", "plant", "--stop", *admin).stdout
 
 
 def test_stopping_the_group_stops_every_process(start_node: StartNode, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def addresses(node: LiveNode) -> list[str]:
 
 
 def answer(node: LiveNode, sent: bytes) -> bytes:
-    """What comes back; nothing from a connection that is closed with our bytes unread."""
+    """The answer; nothing from a connection that is closed with our bytes unread."""
     with socket.create_connection(node.address, 60) as raw:
         try:
             raw.sendall(sent)

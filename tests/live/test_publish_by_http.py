@@ -6,11 +6,13 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .conftest import Join
+from .networks import LiveNetwork
 from .nodes import LiveNode
 
 pytestmark = pytest.mark.slow
@@ -35,6 +37,20 @@ def test_a_subscriber_gets_what_http_published(node: LiveNode, join: Join, topic
     assert (status, json.loads(body)) == (200, {"topic": topic, "qos": qos, "retain": False, "bytes": 6})
     (message,) = client.receive()
     assert (message.payload, message.qos) == ("hällo".encode(), qos)
+
+
+def test_subscribers_at_other_nodes_get_what_http_published(tmp_path: Path, join: Join, topic: str) -> None:
+    with LiveNetwork(tmp_path, ("ab", "bc")) as network:
+        clients = [join(node) for node in network.nodes.values()]
+        for client in clients:
+            client.subscribe(f"{topic}/#", 1)
+        assert post(network["a"], {"topic": f"{topic}/kept", "payload": "21", "qos": 1, "retain": True})[0] == 200
+        for client in clients:
+            (message,) = client.receive()
+            assert (message.topic, message.payload, message.qos) == (f"{topic}/kept", b"21", 1)
+        later = join(network["c"])
+        later.subscribe(f"{topic}/kept", 1)
+        assert later.receive()[0].retain
 
 
 def test_what_was_answered_survives_kill_9(start_node: Callable[[str], LiveNode], join: Join, topic: str) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ from .networks import LiveNetwork
 from .nodes import LiveNode, wait_until
 
 pytestmark = pytest.mark.slow
+
+ADMINISTRATIVE = 0x98
 
 
 def sterna(*words: str, status: int = 0) -> str:
@@ -50,7 +53,7 @@ def test_a_client_is_shown_and_kicked(
     assert f"subscribed to {topic}/+ at QoS 1" in said
     kicked = sterna("kick", client_id, "--admin", asked.admin)
     assert kicked.startswith(f"{client_id} at 127.0.0.1:")
-    client.close()
+    assert client.wait_for_end() == (ADMINISTRATIVE if version == 5 else None)
 
     def is_away() -> bool:
         (row,) = json.loads(sterna("client", client_id, "--json", "--admin", asked.admin))["rows"]
@@ -78,6 +81,53 @@ def test_subscriptions_and_retained_messages_are_listed(
     assert (retained()[1], retained()[2], retained()[4]) == ("QoS 1", "4 bytes", "21.5\n")
 
 
+def test_a_client_is_traced_live(nodes: tuple[LiveNode, LiveNode], join: Join, client_id: str, topic: str) -> None:
+    asked, home = nodes
+    words = [
+        "trace",
+        "--client",
+        client_id,
+        "--topic",
+        f"{topic}/#",
+        "--payload",
+        "--json",
+        "--count",
+        "2",
+        "--for",
+        "60s",
+    ]
+    command = [sys.executable, "-m", "sterna", *words, "--admin", asked.admin]
+    client = join(home, client_id=client_id)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        number = 0
+        while running.poll() is None:  # the trace begins when its first question has come
+            client.publish(f"{topic}/{number}", b"21.5", 1)
+            number += 1
+            assert number < 10_000
+        assert running.stdout is not None
+        assert running.stderr is not None
+        rows = [json.loads(line) for line in running.stdout]
+        assert (running.returncode, running.stderr.read()) == (0, "--count reached\n")
+    assert [(row["client"], row["packet"], row["payload"]) for row in rows] == [(client_id, "PUBLISH", "21.5")] * 2
+    assert {row["node"] for row in rows} == {home.network()["node"]}
+    assert "say what to trace" in sterna("trace", "--admin", asked.admin, status=1)
+
+
+def test_messages_are_counted_by_topic(nodes: tuple[LiveNode, LiveNode], join: Join, topic: str) -> None:
+    asked, home = nodes
+    client = join(home)
+    words = [sys.executable, "-m", "sterna", "topics", f"{topic}/#", "--levels", "2", "--for", "3s", "--json"]
+    with subprocess.Popen([*words, "--admin", asked.admin], stdout=subprocess.PIPE, text=True) as running:
+        number = 0
+        while running.poll() is None:
+            client.publish(f"{topic}/{number % 7}", b"21.5", 1)
+            number += 1
+        assert running.stdout is not None
+        rows = json.loads(running.stdout.read())["rows"]
+    assert [(row["topic"], row["node"]) for row in rows] == [(f"{topic}/#", home.network()["node"])]
+    assert 0 < rows[0]["messages"] <= number
+
+
 def test_what_is_not_there_is_said(nodes: tuple[LiveNode, LiveNode]) -> None:
     asked, _ = nodes
     assert "no node that answers has a session of client nobody" in sterna(
@@ -85,3 +135,28 @@ def test_what_is_not_there_is_said(nodes: tuple[LiveNode, LiveNode]) -> None:
     )
     assert "no topic filter" in sterna("subscriptions", "a/#/b", "--admin", asked.admin, status=1)
     assert sterna("retained", "no/such/topic", "--admin", asked.admin) == ""
+    words = [sys.executable, "-m", "sterna", "topics", "no/such/#", "--for", "1s", "--admin", asked.admin]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    said = "nobody published on no/such/# while this counted, for 1s; --for counts longer\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("clients",), "no clients, and no sessions of any"),
+        (("subscriptions",), "no subscriptions"),
+        (("retained",), "no retained messages"),
+        (("operators", "list"), "no expressions"),
+        (("ban",), "no bans"),
+        (("users", "list"), "no users"),
+        (("neighbours", "list"), "no neighbours are listed"),
+        (("trace", "--client", "nobody", "--for", "1s"), "--for reached"),
+    ],
+    ids=lambda words: words[0] if isinstance(words, tuple) else "",
+)
+def test_an_empty_answer_is_told_apart_from_silence(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    with LiveNode(tmp_path, '[admin]\nbind = "127.0.0.1:0"\n') as node:
+        run = [sys.executable, "-m", "sterna", *words, "--admin", node.admin]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{said}\n")

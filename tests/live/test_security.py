@@ -1,4 +1,4 @@
-"""Who gets in and what they may do, shown on a running node: passwords, tokens, SCRAM, certificates, access rules."""
+"""Access to a running node: passwords, tokens, SCRAM, certificates, access rules."""
 
 from __future__ import annotations
 

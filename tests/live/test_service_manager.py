@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,29 @@ def test_a_service_manager_hears_how_a_node_is(
             assert reload == ["READY=1", "RELOADING=1", "MONOTONIC_USEC", "READY=1"]
         node.stop()
         assert "STOPPING=1" in manager.said()
+
+
+def test_a_node_that_hangs_falls_silent_and_its_watchdog_hears_it_again_when_it_goes_on(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped by SIGSTOP for ten times as long as a word of the watchdog takes."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(manager.path))
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    with LiveNode(tmp_path / "node") as node:
+        wait_until(lambda: "WATCHDOG=1" in manager.said(), "the watchdog is answered")
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: state_of(node.pid) == "T", "the node hangs")
+            before = manager.said().count("WATCHDOG=1")
+            time.sleep(1.0)
+            assert manager.said().count("WATCHDOG=1") == before
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
+        wait_until(lambda: manager.said().count("WATCHDOG=1") > before, "it goes on")
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_service_manager_that_is_not_there_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

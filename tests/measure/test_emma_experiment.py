@@ -41,11 +41,10 @@ def test_a_run_repeats_itself() -> None:
 
 
 @pytest.mark.slow
-def test_emma_reaches_what_it_set_out_to_but_for_what_it_says() -> None:
+def test_emma_reaches_what_it_set_out_to() -> None:
     told = emma_experiment(means()).document
     assert isinstance(told, TownDocument)
-    missed = [one.what for one in told.targets if one.verdict == "missed"]
-    assert missed == ["bytes of measuring everything / ours"]
+    assert [one.what for one in told.targets if one.verdict == "missed"] == []
     by_title = {(row.title, row.way): row for row in told.runs}
     dynamic = by_title["EMMA, dynamic", "coordinates"]
     assert [name for _, name in dynamic.starts] == ["west", "east"], "the second in the west is not needed"
@@ -63,5 +62,4 @@ def test_nodes_follow_the_factories() -> None:
     static, dynamic = told.runs
     assert dynamic.nodes == [4, 4, 3, 3, 2, 2, 1, 1, 2, 2, 3, 3, 4, 4]
     assert static.nodes == [10] * 14
-    share = told.targets[0]
-    assert share.figure <= 30
+    assert [one.verdict for one in told.targets[:3]] == ["reached"] * 3, "minutes, later spikes, and the cold start"

@@ -43,6 +43,16 @@ def test_children_of_a_broker_are_charged_to_it() -> None:
         assert meter.cpu_ns(pid) >= 200_000_000
 
 
+def test_children_that_have_ended_are_charged_where_it_is_asked_for() -> None:
+    """As a process of Spark that plans a query and ends with it."""
+    before, living = meter.spent_ns(os.getpid()), meter.cpu_ns(os.getpid())
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    spent = meter.spent_ns(os.getpid()) - before
+    assert spent >= 480_000_000
+    assert spent - (meter.cpu_ns(os.getpid()) - living) >= 400_000_000
+
+
 def test_memory_grows_by_what_was_touched() -> None:
     before = meter.resident_kib(os.getpid())
     with mmap.mmap(-1, 16 * 1024 * 1024) as block:  # bytes could lie where others were before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from sterna.measure.harness.nodes import settings
+from sterna.measure.harness.sites import NodePlace
 from sterna.measure.harness.switch import Distances
 from sterna.measure.load.movers import Address, MovingClient
 from sterna.measure.papers.migration import plots as migration_plots
@@ -23,6 +26,24 @@ from sterna.measure.papers.migration.model import predict
 from sterna.measure.papers.migration.overviews import DELTAS_MS, swept
 from sterna.measure.papers.migration.plan import BY_NAME, PAPER_SETS, PARTS, SWEEP_MS, MigrationPlan
 from sterna.measure.papers.migration.records import MoveRecords, read
+
+PAGE = Path(__file__).parents[2] / "docs/experiments.md"
+
+# -- the nodes --
+
+
+def test_the_page_names_every_setting_of_the_nodes_that_is_no_default(tmp_path: Path) -> None:
+    """Apart from addresses, names, keys and where files are."""
+    place = NodePlace("127.0.0.1", 1, 2, 3)
+    tables = tomllib.loads(settings("target", place, place, tmp_path))
+    text = PAGE.read_text().partition("## `sterna experiment migration`")[2]
+    row = next(line for line in text.splitlines() if line.startswith("| nodes |"))
+    identity = {"name", "bind", "neighbours", "key", "token"}
+    chosen = {key for table in ("mqtt", "admin", "network", "migration") for key in tables[table].keys() - identity}
+    assert tables.keys() == {"node", "log", "listener", "mqtt", "admin", "network", "migration"}
+    assert chosen
+    assert chosen == {key for key in chosen if f"`{key}" in row}
+
 
 # -- the plan --
 
@@ -210,6 +231,12 @@ def reached(told: MigrationDocument) -> dict[str, bool]:
     found = {name: [one.reached for one in told.targets if said in one.what] for name, said in words.items()}
     assert all(len(one) == 1 for one in found.values())
     return {name: one[0] for name, one in found.items()}
+
+
+def test_a_target_that_is_behind_may_be_waited_for_as_long_as_the_model_does() -> None:
+    told = document(MigrationPlan((BY_NAME["cut-A1"],), at_a_distance=True), "sterna 1", [], [])
+    for one in told.durations:
+        assert one.limit_ms == 1.2 * one.model_ms > 1.2 * 2000 > one.shortest_ms
 
 
 def test_all_targets_are_reached_by_moves_that_cost_nothing() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from statistics import stdev
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from sterna.measure.papers.mobile.document import count_wrong_tables, document
 from sterna.measure.papers.mobile.report import report
@@ -75,6 +77,31 @@ def test_statements_are_judged_by_the_runs_there_are(template: RunFigures) -> No
     assert judged["at C32 AODV delivers more messages (8 m/s)"] == "does not hold"
     assert judged["MFT's rate even improves with speed"] == "does not hold"
     assert judged["MFT needs fewer messages than the first approach"] == "not measured"
+
+
+def test_the_aims_of_the_product_are_judged(template: RunFigures) -> None:
+    delivered = {"mft": 800, "aodv": 850, "sterna": 900}
+    samples = [
+        made_up(template, protocol, size, speed, seed, count - seed)
+        for protocol, count in delivered.items()
+        for size in CONFIGURATIONS
+        for speed in (0.0, 8.0)
+        for seed in (1, 2)
+    ]
+    found = document(samples, [], [], "made up", 1.0)
+    assert [one.judgement for one in found.targets] == ["holds", "holds", "does not hold", "holds"]
+    pairs = {(one.protocol, one.beside): one.figures["delivered"] for one in found.differences}
+    assert {pair: one.mean for pair, one in pairs.items() if one is not None} == {
+        ("aodv", "mft"): 50,
+        ("sterna", "mft"): 100,
+        ("mft", "aodv"): -50,
+        ("sterna", "aodv"): 50,
+    }
+    text = io.StringIO()
+    for one in report(found).tables:
+        Console(file=text, width=200).print(one)
+    assert "Less aodv, on the same positions" in text.getvalue()
+    assert "more messages delivered than AODV at every size" in text.getvalue()
 
 
 def test_the_longest_runs_begin_first() -> None:

@@ -12,7 +12,15 @@ from rich.console import Console
 from sterna.measure.harness.comparison import RoundPlan
 from sterna.measure.harness.measurement import Measurement, Summary, summarise
 from sterna.measure.workloads import network
-from sterna.measure.workloads.network import BY_NAME, SHAPES, NetworkCell, NetworkDocument, Shape, document, hops_of
+from sterna.measure.workloads.network import (
+    BY_NAME,
+    SHAPES,
+    NetworkCell,
+    NetworkDocument,
+    NetworkShape,
+    document,
+    hops_of,
+)
 
 MACHINE: dict[str, str | int | bool] = {"cpu": "a CPU", "cores": 2, "kernel": "6", "python": "3.11", "pinned": True}
 
@@ -24,7 +32,7 @@ def summary(load: str, cpu_us: float, per_second: int = 1000, **changed: Any) ->
     return summarise(BY_NAME[load].figure, [Measurement(**fields)])
 
 
-def cell(load: str, shape: Shape, ours: float, theirs: float, **changed: Any) -> NetworkCell:
+def cell(load: str, shape: NetworkShape, ours: float, theirs: float, **changed: Any) -> NetworkCell:
     subject, peer = summary(load, ours, **changed), summary(load, theirs)
     return NetworkCell(load=load, nodes=shape.nodes, place=shape.place, subject=subject, peer=peer)
 
@@ -81,7 +89,7 @@ def test_without_a_lone_broker_there_is_nothing_to_say_about_hops() -> None:
 
 
 def test_qos_1_across_three_nodes_is_judged_by_speed_and_by_cost() -> None:
-    slow_but_cheap = cell("qos1", Shape(3, "remote"), 10.0, 20.0, per_second=500)
+    slow_but_cheap = cell("qos1", NetworkShape(3, "remote"), 10.0, 20.0, per_second=500)
     told = report(slow_but_cheap)
     assert [(one.ratio, one.verdict) for one in told.judgements] == [(0.5, "missed"), (2.0, "reached")]
     assert told.missed == ["QoS 1, 3 nodes, remote: messages per second"]
@@ -97,7 +105,7 @@ def test_a_row_that_failed_is_told_and_the_others_are_still_judged() -> None:
 
 
 def test_losses_and_disturbances_are_told() -> None:
-    told = report(cell("qos0", Shape(3, "local"), 1.0, 2.0, lost=7, broker_waited_s=0.5))
+    told = report(cell("qos0", NetworkShape(3, "local"), 1.0, 2.0, lost=7, broker_waited_s=0.5))
     assert "sterna: 7 deliveries lost" in text(told)
     assert "sterna on qos0, 3 nodes, local" in text(told)
 

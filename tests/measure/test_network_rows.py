@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sterna.cli.bench import app
 from sterna.measure.harness.comparison import RoundPlan
 from sterna.measure.harness.rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA, RowSystem, started_row
-from sterna.measure.workloads.network import ALONE, BY_NAME, Shape, run_row
+from sterna.measure.workloads.network import ALONE, BY_NAME, NetworkShape, run_row
 
 BRIEF = RoundPlan(rounds=1, warm_up_s=0.2, measure_s=0.3, short=True)
 SYSTEMS = pytest.mark.parametrize("system", [ROW_OF_STERNA, ROW_OF_MOSQUITTO], ids=lambda system: system.name)
@@ -28,7 +28,7 @@ needs_mosquitto = pytest.mark.skipif(
 @SYSTEMS
 @pytest.mark.parametrize("load", ["qos0", "qos1", "qos1-fsync", "paced"])
 def test_everything_arrives_at_the_other_end_of_three(system: RowSystem, load: str) -> None:
-    measured = run_row(system, BY_NAME[load], Shape(3, "remote"), BRIEF)
+    measured = run_row(system, BY_NAME[load], NetworkShape(3, "remote"), BRIEF)
     assert measured.lost == 0
     assert measured.delivered > 50
     assert measured.broker_cpu_s > 0
@@ -37,8 +37,8 @@ def test_everything_arrives_at_the_other_end_of_three(system: RowSystem, load: s
 @pytest.mark.slow
 @needs_mosquitto
 @SYSTEMS
-@pytest.mark.parametrize("shape", [ALONE, Shape(3, "local")], ids=lambda shape: shape.name)
-def test_subscribers_may_be_where_the_publishers_are(system: RowSystem, shape: Shape) -> None:
+@pytest.mark.parametrize("shape", [ALONE, NetworkShape(3, "local")], ids=lambda shape: shape.name)
+def test_subscribers_may_be_where_the_publishers_are(system: RowSystem, shape: NetworkShape) -> None:
     measured = run_row(system, BY_NAME["qos1"], shape, BRIEF)
     assert measured.lost == 0
     assert measured.delivered > 50

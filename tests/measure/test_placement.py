@@ -1,4 +1,4 @@
-"""Who connects where, and how many copies of a message the tree needs for it."""
+"""Places of clients, and how many copies of a message the tree needs for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from sterna.measure.papers.traffic.placement import BROKERS, Placement, copies, place
+from sterna.measure.papers.traffic.placement import BROKERS, ClientPlacement, copies, place
 
 
 def test_at_full_locality_everybody_is_on_one_broker_and_nothing_has_to_cross_a_link() -> None:
@@ -43,4 +43,4 @@ def test_at_half_locality_clients_are_spread_over_all_brokers_alike() -> None:
 def test_a_message_crosses_each_link_to_a_subscriber_once(
     publishers: tuple[int, ...], subscribers: tuple[int, ...], needed: int
 ) -> None:
-    assert copies(Placement(publishers, subscribers)) == needed
+    assert copies(ClientPlacement(publishers, subscribers)) == needed

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from broker.lone_node import LoneNode
-from sterna.mqtt.client_line import Accepted, ClientLine, Denied, Event, Received, Refused, Subscribed
+from sterna.mqtt.client_line import (
+    ClientLine,
+    ConnectAccepted,
+    ConnectRefused,
+    Denied,
+    Event,
+    PublishReceived,
+    Subscribed,
+)
 from sterna.vocabulary.errors import ProtocolError
 
 
@@ -30,18 +38,18 @@ class Joined:
 def test_it_connects_subscribes_publishes_and_hears() -> None:
     node = LoneNode()
     one, two = Joined(node, "one"), Joined(node, "two")
-    assert one.send(one.line.hello) == [Accepted()]
-    assert two.send(two.line.hello) == [Accepted()]
+    assert one.send(one.line.hello) == [ConnectAccepted()]
+    assert two.send(two.line.hello) == [ConnectAccepted()]
     assert one.send(one.line.subscribe(b"a/+", b"b")) == [Subscribed()]
     assert one.send(one.line.subscribe(b"c", b"$adaptation/#")) == [Denied((b"$adaptation/#",))]
     two.send(two.line.publish(b"a/1", b"x" * 300) + two.line.publish(b"b", b""))
-    assert one.read(at_a_time=7) == [Received(b"a/1", b"x" * 300), Received(b"b", b"")]
+    assert one.read(at_a_time=7) == [PublishReceived(b"a/1", b"x" * 300), PublishReceived(b"b", b"")]
     assert two.send(two.line.ping()) == []
 
 
 def test_a_refusal_says_why() -> None:
     line = ClientLine("c", keep_alive_s=10, packet_bytes=100, user="u", password=b"p")
-    assert line.feed(b"\x20\x02\x00\x05") == [Refused("this user may not connect")]
+    assert line.feed(b"\x20\x02\x00\x05") == [ConnectRefused("this user may not connect")]
 
 
 @pytest.mark.parametrize("data", [b"\x30\x04\x00\x01ax", b"HTTP/1.1 400 " * 9, b"\x20\x02\x00\x00" * 2, b"\xd0\x00"])

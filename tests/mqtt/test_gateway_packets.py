@@ -14,10 +14,10 @@ from sterna.mqtt.gateway_packets import (
     Control,
     Drained,
     Farewell,
-    Hello,
+    GatewayHello,
+    GatewayStopped,
     Prepare,
     Redirect,
-    Stopped,
     decode,
     encode,
 )
@@ -26,12 +26,12 @@ from sterna.vocabulary.errors import ProtocolError
 
 addresses = st.text(min_size=1, max_size=100)
 controls = st.one_of(
-    st.builds(Hello, st.text(max_size=100), st.just(1), st.text(max_size=100), st.booleans(), st.booleans()),
+    st.builds(GatewayHello, st.text(max_size=100), st.just(1), st.text(max_size=100), st.booleans(), st.booleans()),
     st.builds(Prepare, addresses),
     st.builds(Redirect, addresses),
     st.just(Cancel()),
     st.just(Drained()),
-    st.just(Stopped()),
+    st.just(GatewayStopped()),
     st.builds(Farewell, st.integers(0, 255)),
 )
 
@@ -55,7 +55,7 @@ def test_a_packet_comes_back_as_it_went(control: Control) -> None:
 def test_the_bytes_are_those_agreed_on() -> None:
     assert encode(Cancel()) == b"\x00\x02\x91\x03"
     assert encode(Redirect("a:1")) == b"\x00\x06\x92\x04\xa3a:1"
-    assert encode(Hello("g", 1, "")) == b"\x00\x08\x96\x01\xa1g\x01\xa0\xc2\xc2"
+    assert encode(GatewayHello("g", 1, "")) == b"\x00\x08\x96\x01\xa1g\x01\xa0\xc2\xc2"
 
 
 def test_fields_of_a_later_version_are_skipped() -> None:

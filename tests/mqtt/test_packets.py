@@ -136,7 +136,7 @@ def test_a_disconnect_survives_the_way(code: int, expiry: int | None) -> None:
 
 
 def outcome(kind: str, body: bytes, version: int) -> object:
-    """What the body decodes to, or the error; anything else that is raised is a bug."""
+    """The decoded body, or the error; anything else that is raised is a bug."""
     try:
         return DECODERS[kind](body, version)
     except ProtocolError as error:

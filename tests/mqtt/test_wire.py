@@ -32,7 +32,7 @@ def test_a_reader_answers_or_refuses_and_never_reads_past_the_end(
     end = min(end, len(data))
     position = min(position, end)
     outcomes: list[object] = []
-    # What lies behind the end must not matter.
+    # Bytes behind the end must not matter.
     for following in (b"", b"\x00" * 8, b"\xff" * 8):
         try:
             value, stop = reader(data[:end] + following, position, end)

@@ -92,7 +92,7 @@ class FaultyNode(JoinedNode):
 
 
 class PatientPipe(Pipe):
-    """What comes while the other side does not read waits."""
+    """Bytes wait while the other side does not read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class PatientPipe(Pipe):
 
 
 class SlowPipe(Pipe):
-    """What is written to it arrives later; handshakes are quick."""
+    """Bytes that are written to it arrive later; handshakes are quick."""
 
     def __init__(self, town: FaultyTown, delay_s: float) -> None:
         super().__init__()

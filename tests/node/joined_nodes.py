@@ -23,6 +23,8 @@ class Pipe:
         self.other: Pipe = self
         self.channel: Channel | None = None
         self.waiting: deque[bytes] = deque()
+        #: The connection is silently dead in this direction, for now.
+        self.held = False
         self.closed = False
 
     def write(self, data: bytes) -> None:
@@ -41,8 +43,8 @@ class Pipe:
 
     def move(self) -> bool:
         """Bytes on their way arrive; True if any did."""
-        moved = bool(self.waiting)
-        while self.waiting:
+        moved = bool(self.waiting) and not self.held
+        while self.waiting and not self.held:
             data = self.waiting.popleft()
             if self.other.channel is not None and not self.other.closed:
                 self.other.channel.feed(data)
@@ -81,6 +83,13 @@ class Town:
             a.channel = self[one].network.dialled(a, other)
             b.channel = self[other].network.accept(b, one)
         self.pass_time(0.05)
+
+    def hold(self, one: str, other: str, *, held: bool = True) -> None:
+        """Bytes from one node to the other wait on their way."""
+        for pipe in self.pipes:
+            peers = [end.channel.link.peer for end in (pipe, pipe.other) if end.channel and end.channel.link]
+            if peers == [other, one]:
+                pipe.held = held
 
     def cut(self, one: str, other: str) -> None:
         """The connection breaks, bytes under way are lost, and the session is not resumed."""

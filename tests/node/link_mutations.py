@@ -157,7 +157,7 @@ def _changed(rng: Random, value: Any) -> Any:
 
 
 def _nearly(rng: Random, value: Any) -> Any:
-    """What could well be said, only not here."""
+    """A message that could well be said, only not here."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -244,7 +244,7 @@ class Siege:
         self.town.pass_time(8)
 
     def check(self) -> None:
-        """Whoever behaves is served."""
+        """A client that behaves is served."""
         number = b"%d" % self.said
         assert self.writer.publish("quiet/street", number, 1) == 0
         self.town.pass_time(0.1)

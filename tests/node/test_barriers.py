@@ -11,7 +11,7 @@ import pytest
 from broker.lone_node import Client
 from conformance.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 from node.joined_nodes import Town
-from sterna.migration.tables import Leaving
+from sterna.migration.tables import DepartureState
 from sterna.routing.link_frames import Page
 
 
@@ -74,7 +74,7 @@ def test_every_message_comes_once_and_in_order(reading: str, qos: int, strategy:
     town.pass_time(1)
     if reading == "behind":
         departure = town["A"].network.moving.departures[b"c"]
-        assert departure.state is Leaving.CATCHING_UP, "it waits until it has read what the new node will not hear"
+        assert departure.state is DepartureState.CATCHING_UP, "it reads what the new node will not hear"
         release()
         came += absorb(client)
         town.pass_time(2)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from conformance.packets import Publish
 from node.joined_nodes import Town
+from sterna.migration.drain_proof import DrainProof, prove_drain
 from sterna.routing.origin_streams import StreamState
 from sterna.routing.probes import Answers
 from sterna.routing.strategies import STRATEGIES
-from sterna.runtime.admin.drain_api import DrainProof, prove_drain
 
 
 def probed(town: Town, name: str) -> Answers:
     heard: list[Answers] = []
-    town[name].network.router.when_read(heard.append)
+    town[name].network.router.when_answered(heard.append)
     town.pass_time(2)
     (answers,) = heard
     return answers
@@ -25,14 +23,11 @@ def probed(town: Town, name: str) -> Answers:
 def proof(town: Town, name: str, readers_behind: int = 0) -> DrainProof:
     moving = town[name].network.moving
 
-    async def prove() -> DrainProof:
-        task = asyncio.ensure_future(prove_drain(moving, lambda act: act(), lambda: readers_behind))
-        for _ in range(3):
-            await asyncio.sleep(0)
-            town.pass_time(1)
-        return await task
-
-    return asyncio.run(prove())
+    told: list[DrainProof] = []
+    prove_drain(moving, lambda: readers_behind, told.append)
+    for _ in range(3):
+        town.pass_time(1)
+    return told[0]
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "mobile"])
@@ -91,7 +86,7 @@ def test_what_was_published_before_the_probe_is_with_its_readers_when_it_is_back
     assert reader.subscribe("t", 1) == 1
     heard: list[Answers] = []
     town["A"].join("writer").publish("t", b"x", 1)
-    town["A"].network.router.when_read(heard.append)
+    town["A"].network.router.when_answered(heard.append)
     while not heard:
         town.pass_time(0.01)
     assert [message.payload for message in reader.messages() if isinstance(message, Publish)] == [b"x"]

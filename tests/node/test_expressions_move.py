@@ -14,7 +14,7 @@ from conformance.packets import Connect, Puback, Publish
 from node.conftest import STRATEGIES
 from node.faulty_nodes import FaultyTown
 from sterna.migration import session_pages
-from sterna.migration.tables import Leaving
+from sterna.migration.tables import DepartureState
 
 SLIDING = "$TMPSUM;0:10:00/t/+"
 
@@ -287,7 +287,7 @@ def test_a_result_that_is_being_written_when_its_client_leaves_goes_along() -> N
     town.settle()
     town["A"].network.moving.plans.move(b"c", "C")
     town.settle()
-    assert town["A"].network.moving.departures[b"c"].state is Leaving.CATCHING_UP
+    assert town["A"].network.moving.departures[b"c"].state is DepartureState.CATCHING_UP
     publisher.send(Publish("t/1", b"2", 1, packet_id=2))
     town["A"].disk_stalls = False
     town.pass_time(2)

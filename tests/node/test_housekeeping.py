@@ -1,4 +1,4 @@
-"""What a node does once a second, and how often it does more."""
+"""A node's work once a second, and how often it does more."""
 
 from __future__ import annotations
 

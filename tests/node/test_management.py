@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import msgspec
 import pytest
 
 from broker.lone_node import LoneNode
 from node.joined_nodes import Town
-from sterna.broker.inspection import LOOKED_AT_MAX, NotAFilter
+from sterna.broker.inspection import LOOKED_AT_MAX, MESSAGES_SHOWN, Findings, NotAFilter
 from sterna.mqtt.reasons import Reason
-from sterna.node.management import ANSWER_BYTES_MAX, ANSWER_S, ASKED_MAX, ROWS_MAX, Gathered, Management, NoOtherNodes
+from sterna.node.management import (
+    ANSWER_BYTES_MAX,
+    ANSWER_S,
+    ASKED_MAX,
+    QUESTIONS,
+    ROWS_MAX,
+    Gathered,
+    Management,
+    NoOtherNodes,
+)
 from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.versions import Versions
 
 
 def asked(town: Town, node: str, kind: str, argument: str, most: int = ROWS_MAX) -> Gathered:
@@ -44,6 +57,24 @@ def test_a_client_is_found_wherever_it_is(town: Town) -> None:
     (row,) = asked(town, "B", "client", "meter").rows
     assert (row["connected"], row["seconds"]) == (False, pytest.approx(5, abs=0.2))
     assert asked(town, "A", "client", "nobody").rows == []
+
+
+def test_a_client_is_shown_with_what_is_in_flight_to_it_and_what_waits(town: Town) -> None:
+    client = town["C"].resume("meter")
+    client.subscribe("plant/+", 1)
+    publisher = town["C"].join("publisher")
+    publisher.publish("plant/1", b"12345", 1)
+    (row,) = asked(town, "A", "client", "meter").rows
+    assert [(one["topic"], one["qos"], one["bytes"]) for one in row["in_flight"]] == [("plant/1", 1, 5)]
+    assert row["waiting"] == []
+    client.vanish()
+    for number in range(2 * MESSAGES_SHOWN):
+        publisher.publish(f"plant/{number}", b"x", 1)
+    town.pass_time(3)
+    (row,) = asked(town, "B", "client", "meter").rows
+    assert len(row["waiting"]) == MESSAGES_SHOWN
+    assert {"topic": "plant/0", "bytes": 1}.items() <= row["waiting"][0].items()
+    assert row["waiting"][0]["waits_s"] == pytest.approx(3, abs=0.2)
 
 
 def test_clients_are_found_by_part_of_their_name(town: Town) -> None:
@@ -153,3 +184,60 @@ def test_a_question_looks_at_so_much_and_says_so(monkeypatch: pytest.MonkeyPatch
     answers: list[Gathered] = []
     Management("lone", node.broker, NoOtherNodes()).ask("clients", "", 10, answers.append)
     assert (len(answers[0].rows), answers[0].is_cut) == (2, True)
+
+
+def test_a_node_of_an_earlier_release_is_not_asked_a_question_that_it_does_not_know(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    town["A"].join("meter")
+    letters: list[bytes] = []
+    monkeypatch.setattr(town["C"].network.management, "letter", lambda _sender, body: letters.append(body))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("sterna.vocabulary.versions.LINK", Versions(12, 12))
+        town["C"].network.router.shares_changed()  # C announces itself, as a node of that release would
+        town.pass_time(1)
+    monkeypatch.setitem(QUESTIONS, "clients", QUESTIONS["clients"]._replace(since=13))
+    answer = asked(town, "A", "clients", "")
+    assert (len(answer.rows), answer.silent, letters) == (1, ["C"], [])
+
+
+def test_the_process_around_a_node_answers_questions_of_its_own(town: Town) -> None:
+    def weather(node: str, argument: str, most: int) -> Findings:
+        return Findings([{"node": node, "of": argument}][:most], is_cut=False)
+
+    for name in "ABC":
+        town[name].network.management.provide("weather", partial(weather, name))
+    assert sorted(row["node"] for row in asked(town, "B", "weather", "today").rows) == ["A", "B", "C"]
+    with pytest.raises(KeyError):
+        asked(town, "B", "nobody provides this", "")
+
+
+def test_a_question_may_be_less_patient(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    deafen(town, monkeypatch, "C")
+    answers: list[Gathered] = []
+    town["A"].network.management.ask("clients", "", 1, answers.append, within_s=0.5)
+    town.settle()
+    town.pass_time(0.6)
+    (answer,) = answers
+    assert answer.silent == ["C"]
+
+
+def test_round_trips_are_those_of_letters_to_the_nodes_that_were_last_asked_for(town: Town) -> None:
+    management = town["A"].network.management
+    management.ping(["B", "C", "nowhere"])
+    assert management.round_trip_s("B") is None
+    town.settle()
+    assert management.round_trip_s("B") is not None
+    assert management.round_trip_s("nowhere") is None
+    management.ping(["C"])
+    assert management.round_trip_s("B") is None  # forgotten
+    town.settle()
+    assert management.round_trip_s("C") is not None
+
+
+def test_an_echo_that_nobody_asked_for_is_passed_over(town: Town) -> None:
+    management = town["A"].network.management
+    management.letter("B", msgspec.msgpack.encode([6, 7]))
+    management.ping(["B"])
+    management.letter("B", msgspec.msgpack.encode([6, 999]))
+    assert management.round_trip_s("B") is None

@@ -220,3 +220,26 @@ def test_a_burst_of_new_topics_at_qos_0_waits_within_bounds() -> None:
     heard = [message.topic for message in subscriber.messages()]
     assert len(heard) == len(set(heard))
     assert set(topics[:HELD_TOPICS_MAX]) <= set(heard)
+
+
+@pytest.mark.parametrize("before", [(), ("old",)], ids=["nothing wanted before", "something wanted before"])
+def test_a_subscriber_misses_nothing_though_the_link_was_silent_when_it_subscribed(
+    before: tuple[str, ...], town: Town
+) -> None:
+    """SUBACK waits for `settle_s` only; then the other nodes publish, and hear of the subscription late."""
+    subscriber = town["c"].join("subscriber")
+    for topic in before:
+        subscriber.subscribe(topic, 1)
+    town.hold("c", "b")
+    subscriber.send(Subscribe(7, [("new", 2)]))
+    town.pass_time(1.5)
+    assert Suback(7, [2]) in subscriber.received()
+    publisher = town["a"].join("publisher")
+    for number in range(3):
+        publisher.publish("new", b"%d" % number, 2)
+        publisher.publish("old", b"%d" % number, 1)
+    town.hold("c", "b", held=False)
+    town.pass_time(3)
+    got = [(message.topic, message.payload) for message in subscriber.messages()]
+    wanted = ["new", *before]
+    assert sorted(got) == sorted((topic, b"%d" % number) for topic in wanted for number in range(3))

@@ -64,7 +64,7 @@ def ahead(town: Town, qos: int) -> tuple[Client, Client, list[bytes], Callable[[
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What nodes say to each other about sessions."""
+    """Words of nodes to each other about sessions."""
     words: list[object] = []
     original = MoveManager.directed_came
 

@@ -13,7 +13,7 @@ from sterna.migration import messages
 from sterna.migration.messages import MigRefuse, MigSync, MigTo
 from sterna.migration.missed_messages import FILTERS_MAX
 from sterna.migration.move_manager import MoveManager
-from sterna.migration.tables import Leaving
+from sterna.migration.tables import DepartureState
 from sterna.overlay.link import Line
 
 ONE_WAY_S = 0.5
@@ -48,7 +48,7 @@ def begin(town: FaultyTown) -> None:
     town.settle()
     town["A"].network.moving.plans.move(b"c", "B")
     town.pass_time(ONE_WAY_S / 2)
-    assert town["A"].network.moving.departures[b"c"].state is Leaving.IN_DOUBT
+    assert town["A"].network.moving.departures[b"c"].state is DepartureState.IN_DOUBT
 
 
 def test_a_move_takes_one_round_trip() -> None:
@@ -272,7 +272,7 @@ def test_a_node_that_was_not_heard_of_lately_is_asked_first() -> None:
     line_to_b(town).heard = town.now - 1.6  # a keep-alive is late
     town["A"].network.moving.plans.move(b"c", "B")
     town.pass_time(ONE_WAY_S / 2)
-    assert town["A"].network.moving.departures[b"c"].state is Leaving.OFFERED
+    assert town["A"].network.moving.departures[b"c"].state is DepartureState.OFFERED
     town["A"].join("p").publish("t/0", b"0", 1)
     assert [one.payload for one in client.messages()] == [b"0"], "it is served meanwhile"
     town.pass_time(2 * ONE_WAY_S)

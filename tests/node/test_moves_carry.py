@@ -7,6 +7,7 @@ import pytest
 from conformance.packets import Connack, Connect, Puback, Will
 from node.joined_nodes import JoinedNode, Town
 from node.test_clients_move import row
+from sterna.migration.moves_put_off import FIRST_PAUSE
 from sterna.migration.settings import MigrationSettings
 from sterna.vocabulary.errors import MigrationError
 
@@ -99,7 +100,7 @@ def test_so_many_leave_a_node_at_once_and_the_next_when_they_have_left() -> None
     assert sorted(town["C"].broker.sessions) == [b"c0", b"c1", b"c2"]
 
 
-def test_so_many_arrive_at_a_node_at_once_and_the_others_stay_where_they_are_served(
+def test_so_many_arrive_at_a_node_at_once_and_the_others_are_served_where_they_are_until_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     town = row("subscription-flooding", migration=MigrationSettings(at_once=AT_ONCE))
@@ -109,12 +110,15 @@ def test_so_many_arrive_at_a_node_at_once_and_the_others_stay_where_they_are_ser
     seen = watched(monkeypatch, town["C"], "arrivals")
     for name in "AB":
         ordered(town, name, "C", f"{name}0", f"{name}1")
-    town.pass_time(2)
+    town.pass_time(town.migration.retry_s * FIRST_PAUSE / 2)
     assert max(seen) == AT_ONCE
     stayed = [session for name in "AB" for session in town[name].broker.sessions.values()]
     assert stayed, "one more came than may be on their way"
     assert len(town["C"].broker.sessions) + len(stayed) == 2 * AT_ONCE
     assert all(session.connection is not None and not session.is_moving for session in stayed)
+    town.pass_time(2)
+    assert max(seen) == AT_ONCE
+    assert len(town["C"].broker.sessions) == 2 * AT_ONCE, "they follow when there is room"
 
 
 def test_an_evacuation_moves_so_many_at_once_and_all_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from sterna.migration.messages import MigAbort, MigToAck, Pull
 from sterna.migration.move_manager import MoveManager
 from sterna.migration.move_side import WAITING_MAX
 from sterna.migration.settings import MigrationSettings
-from sterna.migration.tables import Arriving, Leaving
+from sterna.migration.tables import ArrivalState, DepartureState
 from sterna.vocabulary.errors import LinkProtocolError, MigrationError
 
 QUICK = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -39,8 +39,8 @@ def called(town: Town, *, version: int = 5, will: Will | None = None) -> Client:
     town["A"].network.moving.plans.move(b"c", "C")
     town.pass_time(0.5)
     assert client.wire.closed
-    assert town["A"].network.moving.departures[b"c"].state is Leaving.CALLED
-    assert town["C"].network.moving.arrivals[b"c"].state is Arriving.PREPARED
+    assert town["A"].network.moving.departures[b"c"].state is DepartureState.CALLED
+    assert town["C"].network.moving.arrivals[b"c"].state is ArrivalState.PREPARED
     return client
 
 
@@ -78,7 +78,7 @@ def test_what_it_acknowledges_in_time_is_not_sent_to_it_again() -> None:
     (first,) = client.messages()
     town["A"].network.moving.plans.move(b"c", "C")
     town.settle()
-    assert town["A"].network.moving.departures[b"c"].state is Leaving.SETTLING
+    assert town["A"].network.moving.departures[b"c"].state is DepartureState.SETTLING
     publisher.publish("t", b"2", 1)
     assert not client.wire.closed
     client.send(Puback(first.packet_id))

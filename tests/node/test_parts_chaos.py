@@ -15,7 +15,7 @@ from operators.expression_making import ORDINARY, RULES
 from sterna.migration.restart_grace import MEET_S
 from sterna.operators.grammar import parse
 from sterna.operators.reference import Reference
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.split import halves
 
 NAMES = "abcd"
@@ -152,7 +152,7 @@ def test_the_answer_at_rest_is_that_of_one_broker(seed: int) -> None:
 
 def last_answer(weather: Weather) -> bytes | None:
     """Of one broker, at the last message that said something."""
-    reference = Reference(parse(weather.text.encode()), Settings(), 0)
+    reference = Reference(parse(weather.text.encode()), OperatorSettings(), 0)
     found: list[bytes] = []
     for time_us, topic, payload in counting(weather):
         found = reference.message(topic, payload, time_us)
@@ -160,7 +160,7 @@ def last_answer(weather: Weather) -> bytes | None:
 
 
 def counting(weather: Weather) -> list[tuple[int, bytes, bytes]]:
-    reference = Reference(parse(weather.text.encode()), Settings(), 0)
+    reference = Reference(parse(weather.text.encode()), OperatorSettings(), 0)
     return [
         (time_us, topic, payload)
         for time_us, topic, payload in weather.published

@@ -8,9 +8,12 @@ import pytest
 
 from conformance.packets import Connack, Connect
 from node.test_clients_move import row
+from sterna.migration.messages import Message, MigToAck
 from sterna.mqtt import gateway_packets
-from sterna.mqtt.gateway_packets import Hello
+from sterna.mqtt.gateway_packets import GatewayHello
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.vocabulary.errors import MigrationError
+from sterna.vocabulary.versions import Versions
 
 
 def test_the_log_says_who_went_where_and_who_was_not_let_in() -> None:
@@ -41,7 +44,7 @@ def test_nobody_is_sent_to_a_node_that_is_being_emptied_too() -> None:
     assert len(town["D"].broker.sessions) == 8
     for name in "ABC":
         gateway = town[name].dial()
-        gateway.send(gateway_packets.encode(Hello("g", gateway_packets.VERSION, "")), Connect("other", False))
+        gateway.send(gateway_packets.encode(GatewayHello("g", gateway_packets.VERSION, "")), Connect("other", False))
         town.settle()
         assert gateway.take(Connack).properties["server_reference"] == "D:1883"
     plans = town["D"].network.moving.plans
@@ -134,3 +137,29 @@ def test_a_node_that_has_no_room_says_so() -> None:
         (b"c", "C", "it has as many sessions as it may")
     ]
     assert not client.wire.closed
+
+
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_an_owner_of_an_earlier_release_is_answered_when_all_nodes_have_been_asked(
+    monkeypatch: pytest.MonkeyPatch, is_earlier: bool
+) -> None:
+    """It would take an answer for which nobody was asked for that of all."""
+    town = row("subscription-flooding")
+    town["A"].resume("c").subscribe("t", 1)
+    if is_earlier:
+        with monkeypatch.context() as earlier:
+            earlier.setattr("sterna.vocabulary.versions.LINK", Versions(12, 12))
+            town["A"].network.router.shares_changed()  # A announces itself, as a node of that release would
+            town.pass_time(1)
+    words: list[MigToAck] = []
+    sent = NodeMoveHost.send
+
+    def listen(host: NodeMoveHost, node: str, word: Message) -> None:
+        if isinstance(word, MigToAck):
+            words.append(word)
+        sent(host, node, word)
+
+    monkeypatch.setattr(NodeMoveHost, "send", listen)
+    town["A"].network.moving.plans.move(b"c", "C")
+    town.pass_time(1)
+    assert [word.is_asked for word in words[:1]] == [is_earlier]

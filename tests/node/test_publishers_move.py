@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Puback, Publish
 from node.joined_nodes import Town
-from sterna.routing.origin_streams import NEEDS_S
+from sterna.broker.commitments import Commit
+from sterna.routing.origin_streams import NEEDS_S, RETRY_S
 
 SOON_S = 1.0
 
@@ -99,6 +102,27 @@ def test_and_of_a_publisher_that_has_left_again(strategy: str) -> None:
     assert reader.payloads() == [b"1", b"2", b"3"]
 
 
+def test_what_could_not_be_written_down_has_not_been_read(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C has asked B for more, and said that it has read A, when it finds that it cannot keep what it read there."""
+    town = Town("ABC", strategy)
+    reader, _ = moved_unseen(town)
+    node, honest = town["C"], town["C"].finish
+
+    def finish(commit: Commit) -> None:
+        if any(message is not None and message.payload == b"2" for message, *_ in commit.promises):
+            monkeypatch.undo()
+            node.broker.failed(commit, "the disk is full")
+        else:
+            honest(commit)
+
+    monkeypatch.setattr(node, "finish", finish)
+    town["A"].join("another").publish("of no use to C", b"", 1)
+    town.connect("AB")
+    town.pass_time(RETRY_S + SOON_S)
+    assert node.finish == honest, "the disk was full"
+    assert reader.payloads() == [b"2", b"3"]
+
+
 def unread(town: Town) -> tuple[Client, Client]:
     """A publisher has come from A to B, which has not read all it published there: a reader at B, and the publisher."""
     town.connect("AB")
@@ -140,6 +164,25 @@ def test_and_otherwise_after_a_while() -> None:
     town.pass_time(town.migration.patience_s + SOON_S)
     assert publisher.take(Puback).packet_id == 7
     assert reader.payloads() == [b"2"]
+    assert town["B"].network.moving.counters.out_of_turn == 1, "what comes late is counted"
+
+
+def test_the_wait_begins_anew_for_one_that_has_gone_and_come_again() -> None:
+    town = Town("AB")
+    reader, publisher = unread(town)
+    publisher.vanish()
+    town.pass_time(town.migration.patience_s / 2)
+    publisher = come(town, "A")
+    publisher.publish("t", b"2", 2)
+    publisher.leave()
+    publisher = town["B"].resume("p")
+    publisher.send(Publish("t", b"3", 1, packet_id=7))
+    town.pass_time(town.migration.patience_s / 2 + SOON_S)
+    assert reader.payloads() == []
+    town["B"].network.router.streams.path_changed("A")
+    town.pass_time(SOON_S)
+    assert reader.payloads() == [b"1", b"2", b"3"]
+    assert town["B"].network.moving.counters.out_of_turn == 0
 
 
 def test_a_publisher_that_is_not_heard_yet_may_go_on() -> None:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from sterna.operators.errors import ExpressionError
 from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 
 #: Short enough that random streams cross their ends.
-SHORT = Settings(expiry_s=30, daily_s=40, hourly_s=10, quarter_hourly_s=3)
-SHORT_BY_THE_WALL = Settings(anchor="wall", expiry_s=30, daily_s=40, hourly_s=10, quarter_hourly_s=3)
+SHORT = OperatorSettings(expiry_s=30, daily_s=40, hourly_s=10, quarter_hourly_s=3)
+SHORT_BY_THE_WALL = OperatorSettings(anchor="wall", expiry_s=30, daily_s=40, hourly_s=10, quarter_hourly_s=3)
 #: A whole second, so that events fall on the ends of windows.
 SINCE_US = 1_700_000_001_000_000
 

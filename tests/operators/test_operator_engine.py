@@ -10,13 +10,13 @@ from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.functions import Functions
 from sterna.operators.grammar import parse
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 
 S = 1_000_000
 
 
-def engine_of(text: str, settings: Settings | None = None, since_us: int = 0) -> Engine:
-    return Engine(parse(text.encode()), settings or Settings(), since_us)
+def engine_of(text: str, settings: OperatorSettings | None = None, since_us: int = 0) -> Engine:
+    return Engine(parse(text.encode()), settings or OperatorSettings(), since_us)
 
 
 def told(engine: Engine, *messages: tuple[str, str, float]) -> list[str | None]:
@@ -97,7 +97,7 @@ def test_a_period_answers_at_its_end_and_a_message_may_end_it() -> None:
 
 
 def test_periods_may_follow_the_wall_clock() -> None:
-    engine = engine_of("$QUARTERHOURLYMAX/t", Settings(anchor="wall"), since_us=100 * S)
+    engine = engine_of("$QUARTERHOURLYMAX/t", OperatorSettings(anchor="wall"), since_us=100 * S)
     assert told(engine, ("t", "4", 899), ("t", "1", 900)) == [None, "4.0"]
 
 
@@ -130,14 +130,16 @@ def test_time_never_goes_back() -> None:
 @pytest.mark.parametrize(
     ("text", "settings", "reason"),
     [
-        ("$AVG/t/+", Settings(topics=3), "3 topics"),
-        ("$DELTA/t/+", Settings(topics=3), "3 topics"),
-        ("$HOURLYAVG/t/+", Settings(topics=3), "3 topics"),
-        ("$TMPAVG;0:10:00/t/+", Settings(window_values=3), "3 values"),
-        ("$HOURLYMEDIAN/t/+", Settings(buckets=3), "3 buckets"),
+        ("$AVG/t/+", OperatorSettings(topics=3), "3 topics"),
+        ("$DELTA/t/+", OperatorSettings(topics=3), "3 topics"),
+        ("$HOURLYAVG/t/+", OperatorSettings(topics=3), "3 topics"),
+        ("$TMPAVG;0:10:00/t/+", OperatorSettings(window_values=3), "3 values"),
+        ("$HOURLYMEDIAN/t/+", OperatorSettings(buckets=3), "3 buckets"),
     ],
 )
-def test_an_expression_that_outgrows_a_bound_stops_and_says_so(text: str, settings: Settings, reason: str) -> None:
+def test_an_expression_that_outgrows_a_bound_stops_and_says_so(
+    text: str, settings: OperatorSettings, reason: str
+) -> None:
     engine = engine_of(text, settings)
     told(engine, *((f"t/{place}", str(place), place) for place in range(3)))
     assert (engine.stopped, engine.counts.overflow) == ("", 0)
@@ -154,7 +156,7 @@ def test_an_expression_that_outgrows_a_bound_stops_and_says_so(text: str, settin
 
 
 def test_topics_that_expired_make_room_for_others() -> None:
-    engine = engine_of("$COUNT/t/+", Settings(topics=2, expiry_s=10))
+    engine = engine_of("$COUNT/t/+", OperatorSettings(topics=2, expiry_s=10))
     assert told(engine, ("t/a", "", 0), ("t/b", "", 1), ("t/c", "", 10)) == ["1.0", "2.0", "2.0"]
 
 
@@ -191,7 +193,7 @@ def test_functions_compute_here_or_elsewhere_and_may_fail() -> None:
     functions = Functions()
     functions.register("LENGTH", lambda payload: len(payload) if payload else 1 / 0, "bytes")
     expression = parse(b"$MAX$LENGTH/t/+", functions)
-    engine = Engine(expression, Settings(), 0, functions)
+    engine = Engine(expression, OperatorSettings(), 0, functions)
     assert told(engine, ("t/a", "four", 0), ("t/b", "", 1), ("t/b", "xy", 2)) == ["4.0", None, "4.0"]
     assert engine.computed(b"t/b", 9.0, 3 * S) == b"9.0"
     for failed in (None, math.nan, math.inf, 2.0**127):

@@ -9,7 +9,7 @@ from operators.expression_making import SHORT, SHORT_BY_THE_WALL, SINCE_US, Even
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
 from sterna.operators.reference import Reference
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 
 
 @settings(max_examples=1_000)
@@ -32,7 +32,7 @@ def test_the_engine_answers_as_the_reference_does(
     assert engine.stopped == ""
 
 
-def restarted(engine: Engine, expression: Expression, chosen: Settings) -> Engine:
+def restarted(engine: Engine, expression: Expression, chosen: OperatorSettings) -> Engine:
     again = Engine(expression, chosen, SINCE_US - 1)
     again.restore(engine.snapshot())
     assert again.snapshot() == engine.snapshot()

@@ -10,13 +10,13 @@ from sterna.operators.errors import ExpressionError
 from sterna.operators.explain import explain
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.grammar import parse
-from sterna.operators.settings import EngineChoice, Settings
+from sterna.operators.settings import EngineChoice, OperatorSettings
 
 
 def test_a_plan_names_every_step_from_the_messages_to_the_result() -> None:
     functions = Functions()
     functions.register("CNTPPL", lambda payload: 0.0, "people in an image")
-    lines = explain(parse(b"$MAX$DAILYAVG$COUNTPEOPLE/room/+/camera"), Settings(), functions)
+    lines = explain(parse(b"$MAX$DAILYAVG$COUNTPEOPLE/room/+/camera"), OperatorSettings(), functions)
     assert [line.split("  ")[0] for line in lines] == [
         "messages", "$COUNTPEOPLE", "$DAILYAVG", "$MAX", "result", "engine",
     ]  # fmt: skip
@@ -31,25 +31,35 @@ def test_a_plan_names_every_step_from_the_messages_to_the_result() -> None:
 @pytest.mark.parametrize(
     ("text", "chosen", "engine", "why"),
     [
-        ("$HOURLYAVG/t/+", Settings(), "node", 'engine = "node"'),
-        ("$HOURLYAVG/t/+", Settings(engine="spark"), "spark", "sterna pipeline operators must run"),
-        ("$MAX$HOURLYAVG$GT;3/t/+", Settings(engine="auto"), "spark", "windows of 3600 s"),
-        ("$QUARTERHOURLYAVG/t/+", Settings(engine="auto"), "node", "shorter than spark_period_s = 3600"),
-        ("$QUARTERHOURLYAVG/t/+", Settings(engine="auto", spark_period_s=900), "spark", "windows of 900 s"),
-        ("$AVG/t/+", Settings(), "node", 'engine = "node"'),
-        ("$AVG/t/+", Settings(engine="auto"), "node", "answers at each message"),
-        ("$AVG/t/+", Settings(engine="spark"), "spark", "in order of time; sterna pipeline operators must run"),
-        ("$GT;3$TMPSUM;0:10:00;.v/t/+", Settings(engine="spark"), "spark", "in order of time"),
-        ("$HOURLYAVG$DELTA/t/+", Settings(engine="auto"), "node", "inside $HOURLYAVG needs messages in order"),
-        ("$HOURLYAVG$DELTA/t/+", Settings(engine="spark"), "spark", "in order of time"),
-        ("$CONTAINS;x$CONTAINS;y/t/+", Settings(engine="spark"), "spark", "passes messages of all nodes on in order"),
-        ("$GT;5/t/+", Settings(engine="auto"), "node", "passes messages on and computes nothing"),
-        ("$GT;5/t/+", Settings(), "node", 'engine = "node"'),
-        ("$HOURLYAVG$COUNTPEOPLE/t/+", Settings(engine="spark"), "spark", "must run, and have the function"),
-        ("$DAILYAVG$COUNTPEOPLE/t/+", Settings(engine="auto"), "node", "functions run in nodes unless Spark is chosen"),
+        ("$HOURLYAVG/t/+", OperatorSettings(), "node", 'engine = "node"'),
+        ("$HOURLYAVG/t/+", OperatorSettings(engine="spark"), "spark", "sterna pipeline operators must run"),
+        ("$MAX$HOURLYAVG$GT;3/t/+", OperatorSettings(engine="auto"), "spark", "windows of 3600 s"),
+        ("$QUARTERHOURLYAVG/t/+", OperatorSettings(engine="auto"), "node", "shorter than spark_period_s = 3600"),
+        ("$QUARTERHOURLYAVG/t/+", OperatorSettings(engine="auto", spark_period_s=900), "spark", "windows of 900 s"),
+        ("$AVG/t/+", OperatorSettings(), "node", 'engine = "node"'),
+        ("$AVG/t/+", OperatorSettings(engine="auto"), "node", "answers at each message"),
+        ("$AVG/t/+", OperatorSettings(engine="spark"), "spark", "in order of time; sterna pipeline operators must run"),
+        ("$GT;3$TMPSUM;0:10:00;.v/t/+", OperatorSettings(engine="spark"), "spark", "in order of time"),
+        ("$HOURLYAVG$DELTA/t/+", OperatorSettings(engine="auto"), "node", "inside $HOURLYAVG needs messages in order"),
+        ("$HOURLYAVG$DELTA/t/+", OperatorSettings(engine="spark"), "spark", "in order of time"),
+        (
+            "$CONTAINS;x$CONTAINS;y/t/+",
+            OperatorSettings(engine="spark"),
+            "spark",
+            "passes messages of all nodes on in order",
+        ),
+        ("$GT;5/t/+", OperatorSettings(engine="auto"), "node", "passes messages on and computes nothing"),
+        ("$GT;5/t/+", OperatorSettings(), "node", 'engine = "node"'),
+        ("$HOURLYAVG$COUNTPEOPLE/t/+", OperatorSettings(engine="spark"), "spark", "must run, and have the function"),
+        (
+            "$DAILYAVG$COUNTPEOPLE/t/+",
+            OperatorSettings(engine="auto"),
+            "node",
+            "functions run in nodes unless Spark is chosen",
+        ),
     ],
 )
-def test_a_plan_says_where_it_runs_and_why(text: str, chosen: Settings, engine: str, why: str) -> None:
+def test_a_plan_says_where_it_runs_and_why(text: str, chosen: OperatorSettings, engine: str, why: str) -> None:
     line = explain(parse(text.encode()), chosen)[-1]
     assert line.split()[:2] == ["engine", engine]
     assert why in line
@@ -66,7 +76,7 @@ def test_a_plan_says_where_it_runs_and_why(text: str, chosen: Settings, engine: 
     ],
 )
 def test_a_plan_says_what_is_published(text: str, result: str) -> None:
-    assert f"  {result}  " in explain(parse(text.encode()), Settings())[-2]
+    assert f"  {result}  " in explain(parse(text.encode()), OperatorSettings())[-2]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +95,7 @@ def test_a_plan_says_what_is_published(text: str, result: str) -> None:
 )
 def test_a_plan_says_what_is_computed_in_parts_and_that_is_what_nodes_do(text: str, operator: str | None) -> None:
     expression = parse(text.encode())
-    for settings in (Settings(), Settings(partials=False)):
+    for settings in (OperatorSettings(), OperatorSettings(partials=False)):
         marked = [line.split()[0] for line in explain(expression, settings) if line.endswith("parts can be merged")]
         in_parts = Computations(Limits(), settings, NO_FUNCTIONS).comes_in_parts(text.encode())
         assert bool(marked) == in_parts
@@ -102,7 +112,7 @@ def test_a_plan_says_what_is_computed_in_parts_and_that_is_what_nodes_do(text: s
     ],
 )
 def test_spark_merges_parts_of_periods_over_single_messages(text: str, operators: list[str]) -> None:
-    lines = explain(parse(text.encode()), Settings(engine="spark"))
+    lines = explain(parse(text.encode()), OperatorSettings(engine="spark"))
     assert [line.split()[0] for line in lines if "parts" in line] == operators
 
 
@@ -125,7 +135,7 @@ CHOICES = (EngineChoice("plant/secret/#", "node"), EngineChoice("plant/#", "spar
     ],
 )
 def test_engines_may_differ_by_filter_and_the_first_that_covers_it_decides(text: str, engine: str, why: str) -> None:
-    line = explain(parse(text.encode()), Settings(engines=CHOICES))[-1]
+    line = explain(parse(text.encode()), OperatorSettings(engines=CHOICES))[-1]
     assert line.split()[:2] == ["engine", engine]
     assert why in line
 

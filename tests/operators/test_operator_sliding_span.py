@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from sterna.operators.engine import Engine
 from sterna.operators.grammar import parse
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 
 KINDS = ["COUNT", "SUM", "AVG", "STDDEV", "MEDIAN", "MIN", "MAX"]
 SPAN_US = 600_000_000
 
 
 def engine(kind: str) -> Engine:
-    return Engine(parse(f"$TMP{kind};0:10:00/t".encode()), Settings(), 0)
+    return Engine(parse(f"$TMP{kind};0:10:00/t".encode()), OperatorSettings(), 0)
 
 
 def fresh(kind: str, held: list[tuple[int, float]]) -> bytes | None:
@@ -81,13 +81,13 @@ def test_a_hundred_thousand_values_expire_in_a_few_steps(kind: str) -> None:
         one.restore(filled)
         later_us = SPAN_US + int(1000 * many * share)
         assert steps(one.message, b"t", b"1000000" if kind == "MIN" else b"-1", later_us) < 2000
-        # What makes no difference any more goes at once, too.
+        # A value that makes no difference any more goes at once, too.
         assert steps(one.message, b"t", b"-1" if kind == "MIN" else b"1000000", later_us) < 100
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "LAST"])
 def test_after_a_long_silence_all_topics_expire_in_a_few_steps(kind: str) -> None:
-    one = Engine(parse(f"${kind}/t/+".encode()), Settings(), 0)
+    one = Engine(parse(f"${kind}/t/+".encode()), OperatorSettings(), 0)
     for number in range(10_000):
         one.message(b"t/%d" % number, b"%d" % number, number)
     assert steps(one.message, b"t/1", b"5", 3600 * 10**6 + 10_000) < 100
@@ -97,7 +97,7 @@ def test_after_a_long_silence_all_topics_expire_in_a_few_steps(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", [*KINDS, "LAST"])
 def test_where_few_of_many_topics_are_left_the_others_are_not_looked_for_one_by_one(kind: str) -> None:
-    one = Engine(parse(f"${kind}/t/+".encode()), Settings(), 0)
+    one = Engine(parse(f"${kind}/t/+".encode()), OperatorSettings(), 0)
     for number in range(10_000):
         one.message(b"t/%d" % number, b"%d" % number, number)
     assert steps(one.message, b"t/9999", b"5", 3600 * 10**6 + 9_990) < 10_000
@@ -106,7 +106,7 @@ def test_where_few_of_many_topics_are_left_the_others_are_not_looked_for_one_by_
 @pytest.mark.parametrize("kind", [*KINDS, "LAST"])
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.99])
 def test_when_many_topics_expire_at_once_the_answer_is_that_of_the_others(kind: str, share: float) -> None:
-    expression, chosen, many = parse(f"${kind}/t/+".encode()), Settings(), 1_000
+    expression, chosen, many = parse(f"${kind}/t/+".encode()), OperatorSettings(), 1_000
     one = Engine(expression, chosen, 0)
     heard = [(number, b"t/%d" % (number * 7 % many), b"%d.25" % (number * 37 % 101)) for number in range(many)]
     heard = [(time_us, topic, b"x" if time_us % 7 == 0 else value) for time_us, topic, value in heard]

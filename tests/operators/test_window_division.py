@@ -25,8 +25,8 @@ from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
 from sterna.operators.reference import Reference
-from sterna.operators.settings import Settings
-from sterna.operators.window_division import Division, MergedWindows, PartialWindows, division
+from sterna.operators.settings import OperatorSettings
+from sterna.operators.window_division import Division, JoinedParts, MergedWindows, PartialWindows, division
 
 Message = tuple[int, bytes, bytes]
 
@@ -73,7 +73,7 @@ def test_parts_engine_and_reference_give_the_same_answers(
             parts[place].message(topic, payload, time_us)
         told = [part for one in parts for part in one.take()]
         dice.shuffle(told)
-        for part in told:
+        for part in joined(told, expression, chosen) if dice.random() < 0.5 else told:
             whole.merge(*part)
         if dice.random() < 0.5:
             whole = restarted(whole, expression, chosen)
@@ -85,7 +85,17 @@ def test_parts_engine_and_reference_give_the_same_answers(
     assert [payload for _, payload in expected] == by_reference(expression, chosen, in_order(events), end_us)
 
 
-def restarted(whole: MergedWindows, expression: Expression, chosen: Settings) -> MergedWindows:
+def joined(parts: list[tuple[int, bytes]], expression: Expression, chosen: OperatorSettings) -> list[tuple[int, bytes]]:
+    """One for each window."""
+    one = JoinedParts(expression, chosen, SINCE_US)
+    for end_us, part in parts:
+        one.merge(end_us, part)
+    found = one.take()
+    assert [end_us for end_us, _ in found] == sorted({end_us for end_us, _ in parts})
+    return found
+
+
+def restarted(whole: MergedWindows, expression: Expression, chosen: OperatorSettings) -> MergedWindows:
     again = MergedWindows(expression, chosen, SINCE_US)
     again.restore(whole.snapshot())
     assert again.snapshot() == whole.snapshot()
@@ -93,7 +103,7 @@ def restarted(whole: MergedWindows, expression: Expression, chosen: Settings) ->
 
 
 def by_engine(
-    expression: Expression, chosen: Settings, messages: list[Message], end_us: int
+    expression: Expression, chosen: OperatorSettings, messages: list[Message], end_us: int
 ) -> list[tuple[int, bytes]]:
     engine, found = Engine(expression, chosen, SINCE_US), []
     for time_us, topic, payload in messages:
@@ -103,7 +113,7 @@ def by_engine(
     return found + ([] if result is None else [(engine.result_us, result)])
 
 
-def by_reference(expression: Expression, chosen: Settings, messages: list[Message], end_us: int) -> list[bytes]:
+def by_reference(expression: Expression, chosen: OperatorSettings, messages: list[Message], end_us: int) -> list[bytes]:
     reference = Reference(expression, chosen, SINCE_US)
     found = [answer for time, topic, payload in messages for answer in reference.message(topic, payload, time)]
     return found + reference.advance(end_us)
@@ -125,8 +135,8 @@ def test_what_can_be_dealt_out_how(text: str, how: Division) -> None:
     assert division(parse(text.encode())) is how
 
 
-@pytest.mark.parametrize("chosen", [Settings(topics=3, hourly_s=10), Settings(buckets=3, hourly_s=10)])
-def test_a_window_that_outgrows_its_bounds_stops_the_expression_when_it_ends(chosen: Settings) -> None:
+@pytest.mark.parametrize("chosen", [OperatorSettings(topics=3, hourly_s=10), OperatorSettings(buckets=3, hourly_s=10)])
+def test_a_window_that_outgrows_its_bounds_stops_the_expression_when_it_ends(chosen: OperatorSettings) -> None:
     expression = parse(b"$HOURLYMEDIAN/t/+")
     whole, part = MergedWindows(expression, chosen, 0), PartialWindows(expression, chosen, 0)
     for number in range(10):
@@ -141,7 +151,7 @@ def test_a_window_that_outgrows_its_bounds_stops_the_expression_when_it_ends(cho
 
 
 def test_what_comes_after_its_window_has_ended_counts_in_the_next() -> None:
-    expression, chosen = parse(b"$HOURLYSUM/t"), Settings(hourly_s=10)
+    expression, chosen = parse(b"$HOURLYSUM/t"), OperatorSettings(hourly_s=10)
     whole, part = MergedWindows(expression, chosen, 0), PartialWindows(expression, chosen, 0)
     part.message(b"t", b"1", 5)
     assert list(whole.advance(10_000_000)) == []
@@ -153,4 +163,4 @@ def test_what_comes_after_its_window_has_ended_counts_in_the_next() -> None:
 @pytest.mark.parametrize("part", [b"", b"\xc1", b"\x91\x92\xc4\x01t\xa1x"])
 def test_what_is_no_part_is_refused(part: bytes) -> None:
     with pytest.raises(StateError):
-        MergedWindows(parse(b"$HOURLYSUM/t"), Settings(), 0).merge(1, part)
+        MergedWindows(parse(b"$HOURLYSUM/t"), OperatorSettings(), 0).merge(1, part)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from math import inf
 from random import Random
 
 from sterna.overlay.spanning_tree import SpanningTreeOverlay
@@ -25,7 +26,7 @@ DEFAULTS = TreeSettings(network="home", node="", key=b"a key that all of them sh
 
 @dataclass(frozen=True)
 class Weather:
-    """What happens to datagrams."""
+    """The fate of datagrams."""
 
     loss: float = 0.0
     doubled: float = 0.0
@@ -75,6 +76,9 @@ class Host:
 
     def drop_link(self, peer: str, reason: str) -> None:
         self.net.break_link(self.name, peer)
+
+    def silent_s(self, peer: str) -> float:
+        return inf
 
     def report(self, event: str, **fields: object) -> None:
         self.net.note(f"{self.name} {event} {fields}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from random import Random
 
 from sterna.overlay.mobile import MobileOverlay
@@ -22,6 +23,7 @@ class RadioHost:
         self.name = name
         self.up = True
         self.held: dict[str, str] = {}
+        self.silent: Callable[[str], float] = lambda peer: inf
         self.overlay = MobileOverlay(
             replace(settings, node=name),
             self,
@@ -49,6 +51,9 @@ class RadioHost:
 
     def drop_link(self, peer: str, reason: str) -> None:
         self.field.unlink(self.name, peer)
+
+    def silent_s(self, peer: str) -> float:
+        return self.silent(peer)
 
     def report(self, event: str, **fields: object) -> None:
         self.field.events.append((self.field.now, self.name, event))

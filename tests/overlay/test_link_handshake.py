@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from pipe import KEY, End, Pipe, Side, World, linked, pair, settings
 
-from sterna.overlay.handshake import CHALLENGE, HEAD_BYTES, HELLO, PROOF, VERSION, HandshakeError, LinkHandshake, framed
+from sterna.overlay.handshake import CHALLENGE, HEAD_BYTES, HELLO, PROOF, HandshakeError, LinkHandshake, framed
+from sterna.vocabulary.versions import LINK, Versions
 
 
 def test_both_sides_know_the_session_before_any_frame() -> None:
@@ -65,17 +67,67 @@ def test_a_node_that_does_not_fit_is_refused_and_both_sides_can_say_why(
     assert b.reported("link refused") + b.reported("link refused by peer") == [reason]
 
 
-@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+@pytest.mark.parametrize("version", [LINK.oldest - 1, LINK.newest + 1])
 def test_another_version_of_the_protocol_is_refused(version: int) -> None:
     _, a, b = pair()
     stranger = End(Pipe(a, b))
     channel = b.links.accept(stranger, "somewhere")
     channel.feed(framed(HELLO, b"sterna\x00%cwhatever comes in that version" % version))
-    assert (
-        channel.refusal == f"one node speaks version {version} of the link protocol, the other version {VERSION}; "
-        "run the same release on both"
+    assert channel.refusal == (
+        f"one node speaks version {version} of the link protocol, the other version {LINK}; "
+        "run releases that follow each other on both"
     )
     assert channel.refusal.encode() in stranger.written
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "agreed"),
+    [
+        (Versions(12, 13), Versions(12, 13), 13),
+        (Versions(12, 12), Versions(12, 13), 12),
+        (Versions(12, 13), Versions(13, 14), 13),
+        (Versions(13, 13), Versions(12, 14), 13),
+        (Versions(12, 12), Versions(13, 14), None),
+        (Versions(14, 15), Versions(12, 13), None),
+    ],
+)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_link_is_of_the_newest_version_that_both_speak(
+    one: Versions, other: Versions, agreed: int | None, is_turned: bool
+) -> None:
+    if is_turned:
+        one, other = other, one
+    world = World()
+    a, b = Side(world, settings("a", speaks=one)), Side(world, settings("b", speaks=other), seed=1)
+    pipe = Pipe(a, b)
+    world.run(0.1)
+    if agreed is None:
+        assert pipe.dialled.refusal is not None
+        assert pipe.dialled.refusal.endswith("run releases that follow each other on both")
+        assert a.links.links == b.links.links == {}
+    else:
+        assert (a.link("b").version, b.link("a").version) == (agreed, agreed)
+
+
+def test_terms_without_a_range_are_those_of_the_one_version_they_name() -> None:
+    """As the last release said them that knew of no range."""
+    mine = LinkHandshake(KEY, is_dialler=False)
+    terms = (b"sterna\x00\x0c", "n", "old", "subscription-flooding", 3, b"8" * 8, b"n" * 32, 2048)
+    heard = mine.hear_terms(HELLO, terms[0] + msgspec.msgpack.encode(terms[1:]))
+    assert (heard.node, heard.newest, mine.version) == ("old", 0, 12)
+
+
+def test_nobody_between_two_nodes_can_talk_them_into_an_older_version() -> None:
+    world = World()
+    a, b = Side(world, settings("a")), Side(world, settings("b"), seed=1)
+    pipe = Pipe(a, b)
+    newest = bytes([LINK.newest])
+    pipe.far.tamper = lambda at, data: (
+        data[:-32].replace(newest, b"\x0c") + data[-32:] if data[2] == CHALLENGE else data
+    )
+    world.run(0.1)
+    assert a.links.links == b.links.links == {}
+    assert pipe.dialled.refusal == "the nodes do not have the same network key"
 
 
 def test_a_node_does_not_link_to_itself() -> None:

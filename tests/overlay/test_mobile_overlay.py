@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, pairwise
+from math import inf
 from random import Random
 
 import pytest
@@ -305,3 +306,137 @@ def test_a_crowd_is_bounded_and_counted() -> None:
     field.run(5)
     assert all(len(host.overlay._neighbours) <= 8 for host in field.hosts.values())
     assert any(host.overlay.counters["crowded"] for host in field.hosts.values())
+
+
+# Short and rare hellos.
+
+
+def _said(field: RadioField, seconds: float) -> list[tuple[str, bytes]]:
+    said: list[tuple[str, bytes]] = []
+    original = field.say
+
+    def record(source: str, data: bytes) -> None:
+        said.append((source, data))
+        original(source, data)
+
+    field.say = record  # type: ignore[method-assign]
+    field.run(seconds)
+    field.say = original  # type: ignore[method-assign]
+    return said
+
+
+def test_most_hellos_name_nobody_by_name_and_are_short() -> None:
+    field = RadioField()
+    field.boot(*NAMES[:10])
+    field.meet(*combinations(NAMES[:10], 2))
+    field.run(SETTLE_S)
+    said = _said(field, 20)
+    short = [data for _, data in said if data.startswith(b"STm")]
+    assert len(short) > 0.8 * len(said)
+    assert max(map(len, short)) <= 35 + 4 * 9
+    assert any(data.startswith(b"STM") for _, data in said)
+    assert _is_right(field) == []
+
+
+def test_while_nothing_changes_hellos_become_rare_and_a_change_brings_them_back() -> None:
+    calm = replace(SETTINGS, calm_hello_s=4.0)
+    field = RadioField()
+    field.boot("a", "b", "c", settings=calm)
+    _line(field, ["a", "b", "c"])
+    field.run(60)
+    assert len(_said(field, 40)) < 80  # 240 of those that nothing calms
+    field.boot("d", settings=calm)
+    field.meet(("c", "d"))
+    assert len([source for source, _ in _said(field, 5) if source == "c"]) >= 4
+    field.run(2 * calm.calm_hello_s)
+    assert _is_right(field) == []
+
+
+def test_where_many_hear_each_other_all_together_take_their_share_of_the_air() -> None:
+    slow = replace(SETTINGS, hello_air_bytes_s=1500, hello_bytes=100)
+    for size in (10, 20):
+        field = RadioField()
+        field.boot(*NAMES[:size], settings=slow)
+        field.meet(*combinations(NAMES[:size], 2))
+        field.run(60)
+        assert _is_right(field) == []
+        said = _said(field, 60)
+        assert sum(len(data) for _, data in said) / 60 < 2 * slow.hello_air_bytes_s
+        assert max(len(data) for _, data in said) <= slow.hello_bytes
+        changes = field.parent_changes()
+        field.run(60)
+        assert field.parent_changes() == changes
+
+
+def test_lost_hellos_are_no_reason_to_leave_a_parent() -> None:
+    field = RadioField(seed=3, loss=0.2)
+    field.boot(*NAMES[:6])
+    _line(field, NAMES[:6])
+    field.run(60)
+    changes = field.parent_changes()
+    field.run(300)
+    assert field.parent_changes() == changes
+
+
+def test_a_neighbour_whose_link_brings_something_is_there_without_hellos() -> None:
+    field = RadioField()
+    field.boot("a", "b")
+    field.meet(("a", "b"))
+    field.run(SETTLE_S)
+    for host in field.hosts.values():
+        host.silent = lambda peer: 0.1
+    field.part(("a", "b"))
+    field.run(6 * SETTINGS.hello_s)
+    assert field.parents()["b"] == "a"
+    for host in field.hosts.values():
+        host.silent = lambda peer: inf
+    field.run(SETTLE_S)
+    assert field.parents()["b"] is None
+
+
+def test_a_neighbour_whose_link_alone_speaks_for_minutes_does_no_harm() -> None:
+    field = RadioField()
+    field.boot("a", "b", "c")
+    field.meet(("a", "b"), ("b", "c"))
+    field.run(SETTLE_S)
+    field.hosts["b"].silent = lambda peer: 0.1
+    field.part(("a", "b"))
+    field.run(150)
+    assert field.leaders()["b"] == field.leaders()["c"] != "a"
+
+
+def test_a_neighbour_that_knows_no_short_hellos_hears_enough_long_ones() -> None:
+    field = RadioField()
+    field.boot("old", "new")
+    field.meet(("old", "new"))
+    original = field.hear
+
+    def hear(name: str, source: str, data: bytes) -> None:
+        if name != "old" or not data.startswith(b"STm"):
+            original(name, source, data)
+
+    def say(source: str, data: bytes) -> None:
+        if source != "old" or not data.startswith(b"STm"):
+            said(source, data)
+
+    said = field.say
+    field.hear, field.say = hear, say  # type: ignore[method-assign]
+    field.run(SETTLE_S)
+    assert len(set(field.leaders().values())) == 1
+    changes = len(field.events)
+    field.run(60)
+    assert len(field.events) == changes
+
+
+def test_damaged_short_hellos_are_refused() -> None:
+    field = RadioField()
+    field.boot("a", "b")
+    field.meet(("a", "b"))
+    field.run(SETTLE_S)
+    short = next(data for source, data in _said(field, 5) if source == "b" and data.startswith(b"STm"))
+    overlay = field.hosts["a"].overlay
+    before = overlay.counters["refused"]
+    for position in range(len(short)):
+        for data in (short[:position], short[:position] + bytes([short[position] ^ 1]) + short[position + 1 :]):
+            overlay.datagram("stranger:1", data)
+    assert overlay.counters["refused"] == before + 2 * len(short)

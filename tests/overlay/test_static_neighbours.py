@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from sterna.overlay.neighbours import Overlay, checked_address
@@ -26,6 +28,9 @@ class Dialler:
     def hold_links(self, dial: dict[str, str]) -> None:
         assert list(dial) == list(dial.values())
         self.held.append(list(dial))
+
+    def silent_s(self, peer: str) -> float:
+        return inf
 
     def report(self, event: str, **fields: object) -> None:
         raise AssertionError(event)

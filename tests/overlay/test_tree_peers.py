@@ -1,4 +1,4 @@
-"""Who is believed: recordings, strangers, namesakes and crowds change nothing that they should not."""
+"""The peers that are believed: recordings, strangers, namesakes and crowds change nothing that they should not."""
 
 from __future__ import annotations
 

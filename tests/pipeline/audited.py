@@ -36,7 +36,7 @@ class AuditedNetwork(LiveNetwork):
     """Three nodes in a row that note their deliveries."""
 
     def __init__(self, directory: Path, more: str = "", *, segment_bytes: int = 65536) -> None:
-        """What is in segments that nobody needs any more may go, with its records."""
+        """Segments that nobody needs any more may go, with their records."""
         self.feeds: dict[str, str] = {}
         self._segment_bytes = segment_bytes
         super().__init__(directory, ("ab", "bc"), more=more)

@@ -12,7 +12,11 @@ from uuid import uuid4
 
 import pytest
 
+from sterna.measure.harness.ports import free_port
+
 from .feeding import FeedingNode
+from .gating import ADMIN
+from .object_store import store_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +28,18 @@ SMALL = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def store_port() -> Iterator[int]:
+    """The port of the object store, which starts with the first test that needs it.  Processes of Spark have the
+    environment of its start, so that is set before."""
+    port = free_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in store_environment(port).items():
+            patch.setenv(name, value)
+        yield port
+
+
+@pytest.fixture(scope="session")
+def spark(store_port: int) -> Iterator[SparkSession]:
     from sterna.pipeline.spark_session import open_session
 
     session = open_session("tests", "local[2]", SMALL)
@@ -35,7 +50,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def feeding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FeedingNode]:
     """A node shared by every test that harms nobody; tests use topics of their own."""
-    with FeedingNode(tmp_path_factory.mktemp("feeding"), name="shared") as node:
+    with FeedingNode(tmp_path_factory.mktemp("feeding"), ADMIN, name="shared") as node:
         yield node
 
 

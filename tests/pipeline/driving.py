@@ -10,9 +10,14 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
+
+import psutil
+
+from live.nodes import wait_until
 
 LINES = 6
 _SPARKS = re.compile(r"its log: (\S+)\)")
@@ -30,8 +35,30 @@ class Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self.kill()
+
+    def kill(self) -> None:
+        """With its JVM; a second time does nothing."""
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Neither the job nor its JVM does anything meanwhile."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        try:
+            wait_until(self._is_stopped, "all of the job has stopped")
+            yield
+        finally:
+            if self._process.returncode is None:
+                os.killpg(self._process.pid, signal.SIGCONT)
+
+    def _is_stopped(self) -> bool:
+        """Python's workers are in process groups of their own, and go on."""
+        leader = psutil.Process(self._process.pid)
+        group = [one for one in (leader, *leader.children(recursive=True)) if os.getpgid(one.pid) == leader.pid]
+        return all(one.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE) for one in group)
 
     def wait_until(
         self,
@@ -48,6 +75,10 @@ class Driver:
                 why = "the job ended by itself" if is_over else f"waited {within_s:g} s in vain"
                 raise AssertionError(f"{self.last_words()}\n{why}: {what if isinstance(what, str) else what()}")
             meanwhile()
+
+    def is_done(self) -> bool:
+        """It has ended by itself, and well."""
+        return self._process.poll() == 0
 
     def last_words(self) -> str:
         """Of Spark, then of the job."""

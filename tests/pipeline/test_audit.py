@@ -9,14 +9,16 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
 
 from sterna.cli.pipeline_audit import report
-from sterna.pipeline.audit.contract import judge, offending, summary, violations
+from sterna.pipeline.audit.contract import idle, judge, offending, summary, violations
 from sterna.pipeline.audit.node_records import DELIVERIES
 from sterna.pipeline.audit.subscription_intervals import SUBSCRIPTIONS
 from sterna.pipeline.jobs.audit import Audit
@@ -247,21 +249,81 @@ def test_the_members_of_a_shared_subscription_are_one_subscriber(table: Table) -
     assert counted(table, "") == {(SHARE, 2): counts}
 
 
+FETCHED = ("src", "href", "xlink:href")
+
+
+class Page(HTMLParser):
+    """The text a browser would show of it, and what it would fetch."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.loaded: list[str] = []
+        self.comments: list[str] = []
+        """Texts of the plots, which are drawn as shapes."""
+        self.cells: list[list[str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.loaded += [value for name, value in attrs if name in FETCHED and value and value[0] != "#"]
+        self._open.append(tag)
+        if tag == "tbody":
+            self.cells.append([])
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop() != tag:
+            pass
+
+    def handle_comment(self, data: str) -> None:
+        self.comments.append(data.strip())
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self._open:
+            self.text += data
+        if self._open[-1:] == ["td"] and len(self.cells[0]) < 9:
+            self.cells[0].append(data)
+
+
 def test_the_report_shows_the_worst_first_and_says_whether_the_contract_was_kept(
-    judged: tuple[DataFrame, DataFrame], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    spark: SparkSession, judged: tuple[DataFrame, DataFrame], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     verdicts, _ = judged
-    bad = Audit(summary(*judged).where("client in ('losing', 'clean')"), verdicts, ["a"], ["c"])
+    table = summary(*judged).where("client in ('losing', 'clean')")
+    world = World()
+    world.subscribe("clean", "faults")
+    world.subscribe("keeper", "kept/#")
+    world.subscribe("visitor", "kept/#", until=second(1))
+    world.subscribe("member", SHARE)
+    _, subscriptions, _ = world.tables(spark)
+    bad = Audit(table, verdicts, ["a"], ["c"], idle(table, subscriptions))
     assert not report(bad, 10, tmp_path / "details.csv", as_json=False)
     shown = capsys.readouterr()
-    _, first, second, total = shown.out.splitlines()
-    assert first.split()[:7] == ["losing", "@", "a", "faults/#", "2", "10", "9"]
-    assert second.split()[:7] == ["clean", "@", "a", "faults", "2", "10", "10"]
+    _, worst, best, total = shown.out.splitlines()
+    assert worst.split()[:7] == ["losing", "@", "a", "faults/#", "2", "10", "9"]
+    assert best.split()[:7] == ["clean", "@", "a", "faults", "2", "10", "10"]
     assert total.split()[:5] == ["sum", "of", "2", "20", "19"]
     assert "node c notes no deliveries" in shown.err
+    assert "subscribed, and nothing of theirs to be audited: keeper @ a\n" in shown.err
     written = "".join(file.read_text() for file in (tmp_path / "details.csv").glob("*.csv"))
     assert "losing,0,faults/#,2,faults,a,1,3," in written
-    good = Audit(bad.table.where("client = 'clean'"), verdicts, ["a"], [])
+    strange = f.when(f.col("client") == "losing", "<script>alert(1)</script>\u202e&").otherwise("clean")
+    odd = Audit(table.withColumn("client", strange), verdicts, ["<a>"], ["c"], bad.idle)
+    assert not report(odd, 1, None, as_json=True, page=tmp_path / "page.html", window="from <noon>")
+    capsys.readouterr()
+    page = Page((tmp_path / "page.html").read_text())
+    assert page.tags.isdisjoint({"script", "a", "img", "iframe"})
+    assert page.cells[0] == ["<script>alert(1)</script>\\u202e&", "a", "faults/#", "2", "10", "9", "0", "0", "1"]
+    assert "2subscriptions" in page.text
+    assert "1 subscriptions break the contract" in page.text
+    assert "1 more are in the sum." in page.text
+    assert "from <noon>. Nodes: <a>." in page.text
+    assert {"How long deliveries took (ms)", "Why messages were dropped (subscriptions below)"} <= set(page.comments)
+    assert page.loaded == []
+    good = Audit(bad.table.where("client = 'clean'"), verdicts, ["a"], [], bad.idle)
     assert report(good, 10, None, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert (told["sum"]["delivered"], told["subscriptions"][0]["client"]) == (10, "clean")

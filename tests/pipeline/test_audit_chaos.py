@@ -21,7 +21,7 @@ from sterna.node.feed_records import KINDS, RECORD_TABLES, pick_records, unpack_
 from sterna.pipeline.audit.contract import judge, offending
 from sterna.pipeline.audit.subscription_intervals import intervals
 from sterna.simulation import faults
-from sterna.simulation.chaos import Chaos, Plan
+from sterna.simulation.chaos import Chaos, StormPlan
 from sterna.simulation.machine import MachineSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -75,7 +75,7 @@ def test_what_simulated_nodes_noted_under_faults_accounts_for_every_message(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     kinds = tuple(kind for kind in faults.KINDS if kind != "clock")  # the audit is told that clocks are right
-    plan = Plan(2001, nodes=3, seconds=20, faults=kinds, strategy="subscription-flooding", overlay="static")
+    plan = StormPlan(2001, nodes=3, seconds=20, faults=kinds, strategy="subscription-flooding", overlay="static")
     chaos = Chaos(plan, settings=RECORDED)
     for machine in chaos.scene.machines:
         machine.clock.skew_s = machine.clock.drift = 0.0

@@ -14,7 +14,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from pyspark.sql import SparkSession
 
 from live.crowd import Crowd
-from live.nodes import START_S, LiveNode
+from live.nodes import START_S, LiveNode, wait_until
+from sterna.cli.admin_client import ask
+from sterna.cli.pipeline_audit import TellsNodes, report
 
 from .audited import AuditedNetwork, audited
 
@@ -68,3 +70,26 @@ def test_a_network_with_a_node_killed_under_load_audits_clean(spark: SparkSessio
         assert sum(row.expected for row in of_it) == sum(row.delivered for row in of_it) >= published, of_it
     passers_by = [row for row in rows if row.client.startswith("fleeting")]
     assert sum(row.delivered for row in passers_by) > 0
+
+
+def test_the_outcome_of_an_audit_is_on_the_dashboard_of_every_node(spark: SparkSession, tmp_path: Path) -> None:
+    with AuditedNetwork(tmp_path) as network:
+        reader = paho.Client(CallbackAPIVersion.VERSION2, "reader")
+        came: list[bytes] = []
+        reader.on_message = lambda _client, _data, message: came.append(bytes(message.payload))
+        reader.on_connect = lambda client, *_: client.subscribe("plant/#", 1)
+        reader.on_subscribe = lambda client, *_: client.publish("plant/1", b"x", 1)
+        reader.connect(*network["a"].address)
+        reader.loop_start()
+        wait_until(lambda: came, "the message")
+        source = {"nodes": network.feeds["b"]}
+        found, _ = audited(spark, network, lambda rows: any(row.expected for row in rows))
+        assert report(found, 10, None, as_json=True, tell=TellsNodes(source, found, "everything"))
+        (row,) = ask(network["c"].admin, "/dashboard/audits", None)["rows"]
+        reader.disconnect()
+        reader.loop_stop()
+        reader._reset_sockets()
+    assert (row["node"], row["violations"], row["nodes"]) == ("b", 0, ["a", "b", "c"])
+    # Nobody can see when the record of a delivery is written.
+    assert (row["expected"], row["delivered"] + row["waiting"]) == (1, 1)
+    assert [one["filter"] for one in row["worst"] if one["client"] == "reader"] == ["plant/#"]

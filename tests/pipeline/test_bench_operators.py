@@ -9,12 +9,12 @@ from sterna.measure.workloads.operators.in_order import EXPRESSION, judge_in_ord
 from sterna.measure.workloads.operators.on_spark import EXPRESSIONS, RATE, judge_exact, judge_late
 from sterna.operators.explain import placed
 from sterna.operators.grammar import parse
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 
 
 def test_there_are_a_hundred_expressions_and_all_are_sparks() -> None:
     assert len(set(EXPRESSIONS)) == 100
-    assert {placed(parse(text.encode()), Settings(engine="spark"))[0] for text in EXPRESSIONS} == {"spark"}
+    assert {placed(parse(text.encode()), OperatorSettings(engine="spark"))[0] for text in EXPRESSIONS} == {"spark"}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_every_window_is_held_against_the_journal(told: list[tuple[float, int]],
 
 
 def test_in_order_is_measured_from_the_end_of_the_first_batch() -> None:
-    assert placed(parse(EXPRESSION.encode()), Settings(engine="spark"))[0] == "spark"
+    assert placed(parse(EXPRESSION.encode()), OperatorSettings(engine="spark"))[0] == "spark"
     row = judge_in_order([10.0, 10.01, 12.0, 12.01, 14.0, 14.01], 1.0)
     assert row.figure == pytest.approx(4 * 20_000 / 4.0)
     with pytest.raises(MeasurementError, match="at once"):

@@ -118,7 +118,7 @@ def test_an_archive_on_a_cluster_holds_each_acknowledged_message_once_whatever_i
     with SparkCluster(tmp_path / "cluster") as cluster:
 
         def both_read() -> bool:
-            return all(worker.reads(ports) for worker in cluster.workers)
+            return all(worker.reads(ports) for worker in cluster.readers)
 
         with Publisher(north) as at_north, Publisher(south) as at_south:
             with archiving(cluster, archive, feeds) as driver:

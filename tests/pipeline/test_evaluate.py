@@ -6,28 +6,30 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from sterna.operators.engine import Engine
 from sterna.operators.functions import Functions
 from sterna.operators.grammar import parse
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
+from sterna.pipeline.archive.files import ArchiveFiles
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.expressions.batch_evaluation import Evaluation
 from sterna.pipeline.jobs.archive import Archive
 from sterna.pipeline.jobs.evaluate import evaluate
-from sterna.pipeline.table import COLUMNS, spark_schema
+from sterna.pipeline.table import SCHEMA
 from sterna.runtime.functions.settings import FunctionTable, OwnFunction
 
+from .archives import written
 from .feeding import FeedingNode
 from .test_jobs import run_archive
 
 pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
-SHORT = Settings(hourly_s=10, quarter_hourly_s=3, expiry_s=30)
+SHORT = OperatorSettings(hourly_s=10, quarter_hourly_s=3, expiry_s=30)
 SINCE_US = 1_700_000_001_000_000
 FAR_US = SINCE_US + 10**9
 
@@ -86,19 +88,19 @@ def at(time_us: int) -> datetime:
 def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Message]]:
     """An archive of made-up messages, in several files."""
     told = made_up(7, 400)
-    archive = Archive(tmp_path_factory.mktemp("past") / "archive")
-    rows: list[tuple[Any, ...]] = [
-        (topic, payload, 1, False, "p", origin, 1, offset, offset, at(time_us), {}, "", [], None)
+    files = ArchiveFiles(tmp_path_factory.mktemp("past") / "archive")
+    rows = [
+        {
+            "topic": topic, "payload": payload, "qos": 1, "retain": False, "publisher": "p", "origin": origin,
+            "epoch": 1, "sequence": offset, "offset": offset, "ingress_time": at(time_us), "properties": [],
+        }
         for time_us, origin, offset, topic, payload in told
-    ]
-    table = spark.createDataFrame(rows, spark_schema(COLUMNS)).repartition(3)
-    table.selectExpr("*", "to_date(ingress_time) as date", "'t' as first_level").write.partitionBy(
-        "date", "first_level"
-    ).parquet(str(archive.directory / "made"))
-    archive.files.take_in(0, archive.directory / "made")
-    (archive.checkpoint / "offsets").mkdir(parents=True)
-    (archive.checkpoint / "offsets" / "0").write_text('v1\n{}\n{"a": 400, "b": 400}')
-    return archive.directory, told
+    ]  # fmt: skip
+    files.log.create()
+    some = [pa.Table.from_pylist(rows[start::3], SCHEMA).sort_by("topic").combine_chunks() for start in range(3)]
+    made = [one for table in some for one in written(files, table.to_batches())]
+    files.take_in(0, made, b'{"a": 400, "b": 400}')
+    return Path(files.place), told
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
@@ -136,7 +138,7 @@ def test_windows_count_that_have_ended_by_then(spark: SparkSession, kept: tuple[
 
 
 def test_what_outgrows_its_bounds_is_an_error(spark: SparkSession, kept: tuple[Path, list[Message]]) -> None:
-    question = Evaluation(b"$HOURLYAVG/t/+", Settings(hourly_s=10, topics=1), SINCE_US, FAR_US)
+    question = Evaluation(b"$HOURLYAVG/t/+", OperatorSettings(hourly_s=10, topics=1), SINCE_US, FAR_US)
     with pytest.raises(Exception, match="has outgrown its bounds: more than 1 topics"):
         evaluate(spark, question, None, kept[0]).collect()
 
@@ -154,7 +156,7 @@ def test_archive_and_journal_are_one_stream(
     run_archive(spark, archive, node)
     node.publish("plant/b", [6])
     node.publish("office/b", [100])
-    question = Evaluation(b"$AVG/plant/+", Settings(), 0, FAR_US * 2)
+    question = Evaluation(b"$AVG/plant/+", OperatorSettings(), 0, FAR_US * 2)
     for past in (archive.directory, None):
         found = evaluate(spark, question, {"nodes": node.feed}, past).collect()
         assert [(row.topic, bytes(row.payload)) for row in found] == [

@@ -119,7 +119,7 @@ Told = Callable[[list[str]], str]
 
 @pytest.fixture
 def told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Told:
-    """What `sterna pipeline archive` says about these words, before it would start Spark."""
+    """The complaint of `sterna pipeline archive` about these words, before it would start Spark."""
 
     def run(words: list[str]) -> str:
         with pytest.raises(SystemExit) as ended:

@@ -6,7 +6,6 @@ import csv
 import hashlib
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,8 +19,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from live.nodes import wait_until
-from sterna.pipeline.archive.compaction import compact
+from sterna.cli import pipeline
+from sterna.cli.main import main
+from sterna.pipeline.archive.compaction import Compacted, compact
+from sterna.pipeline.archive.conversion import convert
+from sterna.pipeline.archive.file_list import FileList, Listed
 from sterna.pipeline.archive.files import ArchiveFiles
+from sterna.pipeline.archive.storage import check_place
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.jobs.archive import Archive, start_archive
 from sterna.pipeline.jobs.query import messages, query
@@ -39,6 +43,7 @@ _HIVE = "__HIVE_DEFAULT_PARTITION__"
 
 def run_archive(spark: SparkSession, archive: Archive, node: FeedingNode, **options: str) -> None:
     finished(lambda: start_archive(spark, archive, {"nodes": node.feed, **options}, available_now=True), SOON_S)
+    archive.settle()
 
 
 def test_archive_and_nodes_are_one_table_with_each_message_once(
@@ -82,9 +87,12 @@ def test_no_topic_stops_an_archive_and_its_level_is_the_same_there_and_live(
     directories = [path.name for path in archive.messages.glob("date=*/*")]
     assert len(directories) == len(ODD)
     assert all(name.isascii() and len(name) <= 255 for name in directories)
-    # Nothing but the directory that is asked for is read.
-    plan = kept.where("first_level = 'küche'")._jdf.queryExecution().toString()
-    assert re.search(r"PartitionFilters: \[[^\]]", plan), plan
+    for path in archive.messages.glob("date=*/*/*.parquet"):
+        if path.parent.name != f"first_level=~{'küche'.encode().hex()}":
+            path.unlink()
+    assert kept.where("first_level = 'küche'").count() == 1, "files of other levels are not opened"
+    with pytest.raises(Exception, match="FILE_NOT_EXIST"):
+        kept.where("payload = cast('küche' as binary)").count()
 
 
 def _cut(level: str) -> str:
@@ -94,22 +102,48 @@ def _cut(level: str) -> str:
 def test_an_archive_of_an_earlier_release_is_read_with_the_columns_and_levels_of_this_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    old_archive(tmp_path)
     files = ArchiveFiles(tmp_path)
-    old = rows("plant", range(3)).drop_columns(["user_properties", "expiry_time"])
-    with files.workshop() as place:
-        for level in ("plant", "küche", _HIVE):
-            directory = place / f"date={DAY}" / f"first_level={level}"
-            directory.mkdir(parents=True)
-            for number in range(2):
-                pq.write_table(old, directory / f"part-{number}.parquet")
-        files.take_in(0, place)
-    for _ in range(2):
-        (tmp_path / "checkpoint" / "offsets").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "checkpoint" / "offsets" / "0").write_text('v1\n{}\n{"n": 5}')
+    for state in range(3):
         found = messages(spark, None, tmp_path)
         assert sorted({row.first_level for row in found.collect()}) == ["", "küche", "plant"]
         assert found.where("user_properties is null and properties['k'] = 'v'").count() == 18
-        assert compact(files, keep_s=0).merged in (0, 6)
+        plain = spark.read.parquet(str(tmp_path / "messages"))
+        assert plain.count() == 18
+        if state == 0:
+            assert convert(files) == 6
+            assert files.last_batch() == 4
+            assert convert(files) == 0
+        else:
+            assert compact(files, keep_s=0) == (Compacted(6, 3, 6) if state == 1 else Compacted(0, 0, 0))
+
+
+def old_archive(directory: Path) -> None:
+    """As releases before the Delta table left one: files, and a list of those that count."""
+    old = rows("plant", range(3)).drop_columns(["user_properties", "expiry_time"])
+    listed = []
+    for level in ("plant", "küche", _HIVE):
+        place = directory / "messages" / f"date={DAY}" / f"first_level={level}"
+        place.mkdir(parents=True)
+        for number in range(2):
+            path = place / f"part-{number}.parquet"
+            pq.write_table(old, path)
+            listed.append(Listed(path.absolute().as_uri(), path.stat().st_size, 0, number + 3))
+    FileList(directory / "messages").replace(listed)
+    (directory / "checkpoint" / "offsets").mkdir(parents=True)
+    (directory / "checkpoint" / "offsets" / "4").write_text('v1\n{}\n{"n": 5}')
+
+
+def test_what_an_earlier_release_adds_to_an_archive_that_was_taken_over_is_not_lost_silently(tmp_path: Path) -> None:
+    old_archive(tmp_path)
+    files = ArchiveFiles(tmp_path)
+    convert(files)
+    listed = FileList(tmp_path / "messages")
+    late = tmp_path / "messages" / f"date={DAY}" / "first_level=plant" / "late.parquet"
+    listed.replace([*listed.load(), Listed(late.absolute().as_uri(), 1, 0, 5)])
+    with pytest.raises(PipelineError, match="an earlier release has written to"):
+        compact(files)
+    assert listed.load()[-1].file == late
 
 
 def test_an_archive_without_its_checkpoint_does_not_begin_anew(spark: SparkSession, tmp_path: Path) -> None:
@@ -168,18 +202,46 @@ def test_a_question_that_is_none_is_answered_in_one_line(start_feeding: StartFee
     assert line.startswith("Spark: A column, variable, or function parameter with name `colour` cannot be resolved.")
 
 
-def test_an_address_of_an_object_store_is_refused_before_anything_is_made(
+def test_what_the_job_keeps_is_in_a_directory_and_that_is_said_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for words in (("archive", "s3a://bucket/kept"), ("query", "select 1", "--archive", "s3a://bucket/kept")):
+    for words in (("archive", "s3://bucket/kept"), ("archive", "s3://bucket/kept", "--state", "s3://bucket/job")):
         failed = subprocess.run(
             sterna(*words, "--nodes", "127.0.0.1:1"), capture_output=True, text=True, timeout=SOON_S, cwd=tmp_path
         )
         assert failed.returncode == 1
         (line,) = failed.stderr.splitlines()
-        assert "is an address; archives and jobs are kept in directories" in line
+        assert "is an address" in line
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("archive", "hdfs://name/kept", "--state", "job", "--nodes", "127.0.0.1:1"),
+        ("query", "select 1", "--archive", "hdfs://name/kept"),
+        ("evaluate", "$SUM/t", "--archive", "hdfs://name/kept", "--from", "2026-01-31"),
+        ("audit", "--nodes", "127.0.0.1:1", "--archive", "hdfs://name/kept"),
+        ("compact", "hdfs://name/kept"),
+        ("erase", "hdfs://name/kept", "--topics", "a"),
+    ],
+    ids=lambda words: str(words[0]),
+)
+def test_a_hadoop_file_system_is_refused_before_spark_is_started(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "spark_session", lambda *_: pytest.fail("Spark is started"))
+    with pytest.raises(SystemExit) as ended:
+        main(["pipeline", *words])
+    said = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code == 1
+    assert "hdfs://name/kept is in a Hadoop file system: mount it (HDFS through its NFS gateway or FUSE)" in said
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/kept", "s3a://bucket/kept", "/hdfs/kept", "gs://bucket/kept"])
+def test_other_places_are_not(place: str) -> None:
+    check_place(place)
 
 
 @pytest.mark.slow
@@ -227,4 +289,4 @@ def test_an_archive_killed_at_any_moment_holds_each_acknowledged_message_once(
     publish()
     run_archive(spark, archive, node)
     assert numbers(messages(spark, None, archive.directory)) == list(range(sent))
-    assert any(one.file.name.startswith("merged-") for one in archive.files.list.load())
+    assert any("/merged-" in one.path for one in archive.files.state().files)

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -22,12 +22,15 @@ from live.nodes import wait_until
 from sterna.measure.harness.ports import free_port
 from sterna.operators.engine import Engine
 from sterna.operators.grammar import parse
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
+from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.jobs.operators import OperatorsJob
 from sterna.runtime.config.loading import load
 
+from .cluster import ENVIRONMENT, QUICK_JVM, SparkCluster
 from .driving import Driver
 from .feeding import FeedingNode
+from .gating import ADMIN, BatchGate
 from .test_jobs import sterna
 
 SOON_S = 180
@@ -47,6 +50,10 @@ PASSING = "$GT;10/u/+"
 CALLING, CALLED = "$SUM$TWICE/u/+", "$SUM$TWICE/u/$A"
 
 StartFeeding = Callable[..., FeedingNode]
+Kill = Callable[[], None]
+
+MESSAGES = 50
+"""Over `t` at a time."""
 
 
 def functions(directory: Path) -> str:
@@ -128,13 +135,27 @@ def named(text: str) -> str:
 
 def answers(text: str, values: list[tuple[bytes, int]]) -> list[bytes]:
     """By a node's engine; the test is over before anything is forgotten."""
-    engine = Engine(parse(text.encode()), Settings(), 0)
+    engine = Engine(parse(text.encode()), OperatorSettings(), 0)
     found = (engine.message(topic, b"%d" % value, time_us) for time_us, (topic, value) in enumerate(values))
     return [payload for payload in found if payload is not None]
 
 
 def count_of(payloads: list[bytes]) -> float:
     return sum(float(payload) for payload in payloads)
+
+
+def came_twice(results: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Some of these."""
+    return [result for result, times in Counter(results).items() if times > 1][:3]
+
+
+def results_kept(node: FeedingNode) -> list[tuple[str, str]]:
+    """Topics and numbers of the results in a node's journal."""
+    with FeedClient(node.feed, "test") as feed:
+        batches = feed.read(0, feed.status().next, columns=["topic", "properties"])
+        rows = [row for batch in batches for row in batch.to_pylist()]
+    found = [(row["topic"], dict(row["properties"])) for row in rows if row["topic"].startswith("$")]
+    return [(topic, properties["sterna-sequence"]) for topic, properties in found]
 
 
 def first_difference(found: list[bytes], expected: list[bytes]) -> str:
@@ -183,10 +204,11 @@ def test_expressions_come_and_go_while_one_query_serves_them(
         node.publish("t/a", [9])
         wait_until(lambda: other.by_rules()[-1:] == [("$GT;1/t/a", b"9")], "the others go on", SOON_S)
         wait_until(lambda: one.of("$SUM$SLOW/s/$A") == [b"0.0", b"0.25"], "functions are called", SOON_S)
-        assert {line.split(": ")[2].split(" (")[0] for line in lines if "left out" in line} == {
-            "function-failed",
-            "function-timed-out",
-        }
+
+        def left_out() -> set[str]:
+            return {line.split(": ")[2].split(" (")[0] for line in lines if "left out" in line}
+
+        wait_until(lambda: left_out() == {"function-failed", "function-timed-out"}, "the job says why", SOON_S)
     finally:
         job.stop()
 
@@ -203,61 +225,103 @@ def test_the_job_says_which_functions_cannot_be_loaded_before_spark_is_started(
     assert "starting Spark" not in ended.stderr
 
 
+class KilledJob:
+    """Two nodes, a subscriber at each, and a job that dies and comes back: in the middle of windows, of values in
+    order, of rules that pass messages on and of functions."""
+
+    def __init__(self, start: StartFeeding, join: Callable[..., Subscriber], directory: Path) -> None:
+        key = '[network]\nname = "n"\nkey = "0123456789abcdef"\n'
+        ports = free_port(), free_port()
+        spark = SPARKS + functions(directory)
+        self.directory = directory
+        self.first = start("a", f'{ADMIN}{spark}{key}bind = "127.0.0.1:{ports[0]}"\n')
+        network = f'{key}bind = "127.0.0.1:{ports[1]}"\nneighbours = ["127.0.0.1:{ports[0]}"]\n'
+        self.second = start("b", ADMIN + spark + network)
+        self.both = join(self.first, "here"), join(self.second, "there", qos=2)
+        for one in self.both:
+            one.subscribe(*COUNTS, *IN_ORDER, PASSING, CALLING)
+        self.sent = 0
+        self.values: list[tuple[bytes, int]] = []
+        # The query for functions reads less than this at a time.
+        self.gate = BatchGate(directory / "job/checkpoint", (self.first, self.second), MESSAGES)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return str(self.directory / "job"), "--nodes", self.first.feed, "--config", str(self.first.file)
+
+    def publish(self) -> None:
+        for node in (self.first, self.second):
+            node.publish("t", [1] * MESSAGES)
+            self.sent += MESSAGES
+            self.values.append((b"u/a" if node is self.first else b"u/b", len(self.values) * len(self.values)))
+            # What a rule passes on has the QoS of the message: only at 2 no session brings it twice after a kill.
+            node.publish(self.values[-1][0].decode(), [self.values[-1][1]], qos=2)
+
+    def wait(self) -> None:
+        self.publish()
+        threading.Event().wait(0.5)  # Spark needs the machine, too
+
+    def has_results(self, number: int) -> bool:
+        return len(self.both[0].of("$HOURLYCOUNT/t")) >= number
+
+    def missing(self) -> str:
+        return "; ".join(filter(None, (one.missing(self.sent, len(self.values)) for one in self.both)))
+
+    def live(self, command: Sequence[str], environment: Mapping[str, str] | None, *lives: Sequence[Kill]) -> None:
+        """Each life sees some kills and ends with its own, all within batches; a last one is for what is missing."""
+        for kills in lives:
+            with Driver(command, self.directory / "said", environment) as driver:
+                for kill in (*kills, driver.kill):
+                    enough = len(self.both[0].of("$HOURLYCOUNT/t")) + 1
+                    driver.wait_until(partial(self.has_results, enough), "results", SOON_S, self.wait)
+                    self.gate.kill(driver, kill, self.publish, SOON_S)
+                    if not self.second.is_running:
+                        self.second.restart()
+        assert len(self.gate.hit) == sum(len(kills) + 1 for kills in lives)
+        self.publish()
+        with Driver(command, self.directory / "said", environment) as driver:
+            driver.wait_until(lambda: not self.missing(), self.missing, SOON_S)
+
+    def check(self) -> None:
+        for node in (self.first, self.second):
+            assert came_twice(results_kept(node)) == [], f"node {node.name} has taken a result twice"
+        for one in self.both:
+            assert came_twice((topic, number) for topic, _, number in one.got) == [], f"twice to {one.name}"
+            assert [count_of(one.of(text)) for text in COUNTS] == [self.sent] * 2, "some were counted twice"
+            for text in IN_ORDER:
+                difference = first_difference(one.of(named(text)), answers(text, self.values))
+                assert difference == "", f"{text} at {one.name}"
+            doubled = answers("$SUM/u/+", [(topic, 2 * value) for topic, value in self.values])
+            assert first_difference(one.of(CALLED), doubled) == "", f"{CALLING} at {one.name}"
+            for own in (b"u/a", b"u/b"):
+                passed = [b"%d" % value for topic, value in self.values if topic == own and value > 10]
+                assert first_difference(one.of("$GT;10/" + own.decode()), passed) == "", f"{own!r} at {one.name}"
+
+
 @pytest.mark.slow
-def test_killed_at_any_moment_every_message_is_counted_once(
+def test_killed_within_batches_every_message_is_counted_once(
     start_feeding: StartFeeding, subscriber: Callable[..., Subscriber], tmp_path: Path
 ) -> None:
-    """Driver and JVM die together, in the middle of windows, of values in order, of rules that pass messages on and of
-    functions; so does, in between, one of two nodes."""
-    key = '[network]\nname = "n"\nkey = "0123456789abcdef"\n'
-    ports = free_port(), free_port()
-    spark = SPARKS + functions(tmp_path)
-    first = start_feeding("a", f'{spark}{key}bind = "127.0.0.1:{ports[0]}"\n')
-    network = f'{key}bind = "127.0.0.1:{ports[1]}"\nneighbours = ["127.0.0.1:{ports[0]}"]\n'
-    second = start_feeding("b", spark + network)
-    both = here, _ = subscriber(first, "here"), subscriber(second, "there", qos=2)
-    for one in both:
-        one.subscribe(*COUNTS, *IN_ORDER, PASSING, CALLING)
-    about = ("--nodes", first.feed, "--config", str(first.file))
-    command = sterna("operators", str(tmp_path / "job"), *about, master="local[1]")
-    sent, pause = 0, threading.Event()
-    values: list[tuple[bytes, int]] = []
+    """Driver and JVM die together; so does, in between, one of two nodes."""
+    job = KilledJob(start_feeding, subscriber, tmp_path)
+    job.live(sterna("operators", *job.words, master="local[1]"), None, [], [job.second.kill])
+    job.check()
 
-    def publish() -> None:
-        nonlocal sent
-        for node in (first, second):
-            node.publish("t", [1] * 50)
-            sent += 50
-            values.append((b"u/a" if node is first else b"u/b", len(values) * len(values)))
-            node.publish(values[-1][0].decode(), [values[-1][1]])
-        pause.wait(0.5)  # Spark needs the machine, too
 
-    def has_results(number: int) -> bool:
-        return len(here.of("$HOURLYCOUNT/t")) >= number
-
-    for life in range(2):
-        with Driver(command, tmp_path / "said") as driver:
-            enough = len(here.of("$HOURLYCOUNT/t")) + 2
-            driver.wait_until(partial(has_results, enough), "results", SOON_S, publish)
-            if life == 1:
-                second.kill()
-                second.restart()
-                publish()
-    publish()
-
-    def missing() -> str:
-        return "; ".join(filter(None, (one.missing(sent, len(values)) for one in both)))
-
-    with Driver(command, tmp_path / "said") as driver:
-        driver.wait_until(lambda: not missing(), missing, SOON_S)
-    for one in both:
-        results = Counter((topic, number) for topic, _, number in one.got)
-        assert [result for result, times in results.items() if times > 1][:3] == [], "results came twice"
-        assert [count_of(one.of(text)) for text in COUNTS] == [sent, sent], "some were counted twice"
-        for text in IN_ORDER:
-            assert first_difference(one.of(named(text)), answers(text, values)) == "", f"{text} at {one.name}"
-        doubled = answers("$SUM/u/+", [(topic, 2 * value) for topic, value in values])
-        assert first_difference(one.of(CALLED), doubled) == "", f"{CALLING} at {one.name}"
-        for own in (b"u/a", b"u/b"):
-            passed = [b"%d" % value for topic, value in values if topic == own and value > 10]
-            assert first_difference(one.of("$GT;10/" + own.decode()), passed) == "", f"{own!r} at {one.name}"
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_on_a_cluster_executors_and_workers_may_be_killed_too(
+    start_feeding: StartFeeding, subscriber: Callable[..., Subscriber], tmp_path: Path
+) -> None:
+    """Executors hold the lanes: one after the other dies with what it holds in memory, then a node, then a worker; and
+    twice the driver with its JVM.  Six kills, each within a batch."""
+    job = KilledJob(start_feeding, subscriber, tmp_path)
+    (tmp_path / "cluster").mkdir()
+    quick = ("--conf", f"spark.executor.extraJavaOptions={QUICK_JVM}")
+    with SparkCluster(tmp_path / "cluster") as cluster:
+        first, second = cluster.workers
+        command = sterna("operators", *job.words, *quick, master=cluster.master)
+        lives = [first.kill_executor, second.kill_executor], [job.second.kill, first.kill]
+        job.live(command, ENVIRONMENT, *lives)
+    assert len(job.gate.hit) == 6
+    job.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,13 @@ NODES = {"nodes": "127.0.0.1:7885"}
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: '0' is no whole number from 1 on"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe' is neither true nor false"),
         ({"patienceSeconds": "long"}, "patienceSeconds: 'long' is no number of seconds"),
+        ({"subscribePattern": "("}, "subscribePattern: '(' is no regular expression"),
+        ({"startingTimestamp": "noon"}, "startingTimestamp: 'noon' is no number of milliseconds"),
+        ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger: '0' is no size"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay: 'soon' is no time"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger: 9 is more than"),
         ({"tokenFile": "/nowhere"}, "tokenFile: /nowhere cannot be read"),
-        ({"topic": "a"}, "topic: there is no such option; there are caFile, columns"),
+        ({"topic": "a"}, "topic: there is no such option; there are alignPatience, alignTime"),
     ],
 )
 def test_what_cannot_be_read_with_is_refused_by_name(options: dict[str, str], said: str) -> None:
@@ -71,6 +77,8 @@ def batch(**columns: list[Any]) -> Any:
         ({"qos": [0]}, "qos is 0"),
         ({"qos": [3]}, "qos is 3"),
         ({"topic": ["$SYS/a"]}, "broker's own"),
+        ({"expiry_time": ["tomorrow"]}, "expiry_time is no timestamp"),
+        ({"expiry_time": [datetime(2100, 1, 1)]}, "expiry_time is no timestamp"),
     ],
 )
 def test_a_row_that_is_no_message_is_named(columns: dict[str, list[Any]], problem: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from live.nodes import wait_until
 from sterna.pipeline.expressions import parts_source, result_delivery
 from sterna.pipeline.expressions.matching import TICK
 from sterna.pipeline.expressions.part_merge import ExpressionResult, PartMerge
-from sterna.pipeline.expressions.parts_source import PartsReader
+from sterna.pipeline.expressions.parts_source import JobOptions, PartsReader
 from sterna.pipeline.expressions.registry import RegistryFiles
-from sterna.pipeline.expressions.result_delivery import ResultDelivery
+from sterna.pipeline.expressions.result_delivery import OwedResults, ResultDelivery
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.options import ReadOptions
 
@@ -41,7 +41,7 @@ class Batches:
         self.results: list[ExpressionResult] = []
 
     def start_again(self) -> None:
-        self._reader = PartsReader(self._options, self._directory, away_s=60.0)
+        self._reader = PartsReader(self._options, JobOptions(self._directory, f"{self._directory}-owed"))
 
     def step(self) -> None:
         start, end = self.offset, self._reader.latestOffset(self.offset, ReadAllAvailable())
@@ -50,7 +50,7 @@ class Batches:
         rows: list[Any] = []
         for piece in self._reader.partitions(start, end):
             for batch in self._reader.read(piece):
-                rows += zip(*(batch.column(place).to_pylist() for place in range(3)), strict=True)
+                rows += zip(*(batch.column(name).to_pylist() for name in ("number", "end_us", "part")), strict=True)
         registry = RegistryFiles(self._directory).load(end["registry"])
         self.results += self._gathering.close(registry, end["time_us"], [row for row in rows if row[0] != TICK])
         self.read.append(sum(end["nodes"].values()) - sum(start["nodes"].get(name, 0) for name in end["nodes"]))
@@ -103,6 +103,7 @@ def test_an_expression_of_which_too_much_was_missed_begins_later(
     assert len(payloads) <= STEP + 1
 
 
+@pytest.mark.slow
 def test_a_node_that_is_slow_is_waited_for_and_one_that_is_away_is_not(
     start_feeding: StartFeeding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,20 +111,29 @@ def test_a_node_that_is_slow_is_waited_for_and_one_that_is_away_is_not(
     monkeypatch.setattr(result_delivery, "AT_ONCE", 20)
     node, lines = start_feeding("a", SPARKS), list[str]()
     node.listen("one", "$SUM/t/+")
-    delivery = ResultDelivery(ReadOptions.parse({"nodes": node.feed}, streaming=True), lines.append)
-    delivery.add([ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(1, 501)])
-    delivery.make_room()
-    assert len(delivery.owed()) <= 10
-    assert delivery.wait_empty(30)
+    delivery, owed = (
+        ResultDelivery(ReadOptions.parse({"nodes": node.feed}, streaming=True), lines.append),
+        OwedResults(),
+    )
+    owed.add(ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(1, 501))
+    assert delivery.hand_in(owed) == []
+    assert len(owed) == 0
     with FeedClient(node.feed, "test") as feed:
         assert feed.status().next == 500
     assert lines == []
     node.kill()
-    delivery.add([ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(501, 601)])
-    waiting = threading.Thread(target=delivery.make_room, daemon=True)
-    waiting.start()
-    waiting.join(PATIENCE_S)
-    assert not waiting.is_alive()
-    delivery.add([ExpressionResult("a", b"$SUM/t/+", 601, b"1.0")])
-    assert [one.number for one in delivery.owed()] == list(range(592, 602))
+    owed.add(ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(501, 602))
+    owed.add([ExpressionResult("b", b"$SUM/t/+", 1, b"1.0")])
+    assert delivery.hand_in(owed) == ["a", "b"]
+    assert [one.number for one in owed.by_node["a"]] == list(range(592, 602))
     assert "91 results for it are lost" in lines[-1]
+    node.restart()
+    node.listen("one", "$SUM/t/+")
+
+    def has_taken_them() -> bool:
+        delivery.hand_in(owed)
+        return owed.by_node.keys() == {"b"}
+
+    wait_until(has_taken_them, "the node has taken the rest", PATIENCE_S)
+    assert len(lines) == len(set(lines)), "each trouble is told once"
+    delivery.close()

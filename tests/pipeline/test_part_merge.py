@@ -4,7 +4,7 @@ make of it, whatever is late, restarted or run again."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,12 +28,17 @@ from sterna.mqtt.topics import levels_of, matches
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
 from sterna.operators.reference import Reference
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.expressions import part_merge as part_merge_module
+from sterna.pipeline.expressions import lane_files as lane_files_module
+from sterna.pipeline.expressions.batch_expressions import BatchExpressions, LaneRow
+from sterna.pipeline.expressions.lane_choice import ALONE, ExpressionLane
+from sterna.pipeline.expressions.lane_files import LaneFiles
+from sterna.pipeline.expressions.lane_layout import lanes_in
 from sterna.pipeline.expressions.matching import COLUMNS, EXTRACTED, MISSED, Matcher, Row
-from sterna.pipeline.expressions.part_merge import ExpressionResult, PartBatch, PartMerge, PartMergeFiles
-from sterna.pipeline.expressions.registry import Beginning, Entry, Registry, RegistryFiles
+from sterna.pipeline.expressions.part_merge import ExpressionResult, PartBatch, PartMerge
+from sterna.pipeline.expressions.registry import Entry, ReadingStart, Registry, RegistryFiles
+from sterna.pipeline.expressions.result_delivery import OwedResults
 from sterna.pipeline.expressions.value_extraction import ExtractedValues, ValueExtractor
 from sterna.pipeline.feed.client import WantedExpressions
 from sterna.pipeline.table import schema_of
@@ -65,28 +70,42 @@ def close_all() -> None:
 
 
 class Job:
-    """What the driver does, and how it comes back after it was killed."""
+    """What a worker does for one lane, and how it comes back after it was killed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, lane: ExpressionLane = ALONE) -> None:
         self.registries = RegistryFiles(str(directory / "registry"))
-        self.files = PartMergeFiles(directory / "state", self.registries.load)
-        self.merge = PartMerge()
-        self.redone = self.files.load(self.merge)
+        self.files = LaneFiles(directory / f"state{lane.number}", self.registries.load)
+        self.merge, self.owed = PartMerge(lane=lane), OwedResults()
+        self.files.load(self.merge, self.owed)
+        self.redone = self.owed.all()
         _open.append(self)
 
-    def take(self, batch: PartBatch) -> list[ExpressionResult]:
+    def take(self, batch: PartBatch, *, is_away: bool = False) -> list[ExpressionResult]:
+        """What comes of it; it is handed in, unless all nodes are away."""
         if batch.number <= self.files.last_batch:
             return []
-        results = self.files.take(self.merge, batch, lambda _results: None)
+
+        def hand_in(made: Sequence[ExpressionResult]) -> list[str]:
+            self.owed.add(made)
+            self.owed.keep(self.owed.by_node if is_away else [])
+            return list(self.owed.by_node)
+
+        results = self.files.take(self.merge, batch, hand_in)
         if self.files.is_snapshot_due:
-            self.files.snapshot(self.merge, [])
+            self.snapshot()
         return results
+
+    def catch_up(self) -> None:
+        self.files.catch_up(self.merge, self.owed)
+
+    def snapshot(self) -> None:
+        self.files.snapshot(self.merge, self.owed)
 
 
 class Expected:
     """What a node's engine and the reference make of what was read, in the order in which it can be told."""
 
-    def __init__(self, expression: Expression, chosen: Settings, since_us: int) -> None:
+    def __init__(self, expression: Expression, chosen: OperatorSettings, since_us: int) -> None:
         self._levels = levels_of(expression.topic_filter)
         self._since_us = since_us
         self._engine, self._reference = Engine(expression, chosen, since_us), Reference(expression, chosen, since_us)
@@ -130,14 +149,16 @@ def test_all_engines_give_the_same_answers(
     by_the_wall: bool,
 ) -> None:
     """Two nodes with journals of their own, one read further than the other, or away for too long; expressions that
-    come while it runs; batches cut anywhere; the driver killed before, between and after its two writes, with the batch
-    run again or not."""
+    come while it runs, in lanes; batches cut anywhere; the worker of a lane killed before, between and after its two
+    writes, with the batch run again or not, and lanes that go from worker to worker."""
     some, events = drawn
     chosen, dice = SHORT_BY_THE_WALL if by_the_wall else SHORT, random.Random(seed)
     directory = tmp_path_factory.mktemp("job")
     unread = in_order(events, dice)
     assume(unread)
-    job, registry, got = Job(directory), Registry(), []
+    among, registry, got = dice.randint(1, 3), Registry(), list[ExpressionResult]()
+    lanes = [Workers(directory, ExpressionLane(number, among), dice) for number in range(among)]
+    registries = RegistryFiles(str(directory / "registry"))
     since = {expression.text: SINCE_US + dice.choice((0, 3_000_000)) for expression in some}
     expected: dict[bytes, Expected] = {}
     coming = list(some)
@@ -149,24 +170,26 @@ def test_all_engines_give_the_same_answers(
         expected |= {one.text: Expected(one, chosen, since[one.text]) for one in before}
         known = registry
         wanted = WantedExpressions(chosen, [(text, since[text]) for text in expected])
-        registry = registry.told("a", 1, len(expected), wanted, Beginning())
+        registry = registry.told("a", 1, len(expected), wanted, ReadingStart())
         if registry.edition != known.edition:
-            job.registries.keep(registry)
+            registries.keep(registry)
         time_us = max(time_us, dice.choice(unread)[0] + dice.randint(0, 1) if unread else 0)
         read, unread = dealt(unread, time_us, dice)
-        rows = task(registry.entries, read, dice, EXTRACTED)
+        rows = task(registry.entries, read, dice, EXTRACTED, among)
         # New ones get what was read before anybody knew of them.
         fresh = tuple(entry for entry in registry.entries if entry.number >= known.following)
-        rows += task(fresh, past, dice, MISSED)
+        rows += task(fresh, past, dice, MISSED, among)
         dice.shuffle(rows)
         for text, one in expected.items():
             one.take(read if text not in {new.text for new in before} else past + read, time_us)
         past += read
-        job, results = taken(job, directory, PartBatch(number, registry.edition, time_us, rows), dice)
+        for lane, workers in enumerate(lanes):
+            mine = [row for one, row in rows if one == lane]
+            got += workers.take(PartBatch(number, registry.edition, time_us, mine))
         number += 1
-        got += results
     end_us = time_us + 100_000_000
-    got += job.take(PartBatch(number, registry.edition, end_us, []))
+    for workers in lanes:
+        got += workers.take(PartBatch(number, registry.edition, end_us, []))
     close_all()
     for text, one in expected.items():
         one.take([], end_us)
@@ -183,38 +206,57 @@ def dealt(unread: list[Message], time_us: int, dice: random.Random) -> tuple[lis
     return read, [message for message in unread if message not in read]
 
 
-def taken(job: Job, directory: Path, batch: PartBatch, dice: random.Random) -> tuple[Job, list[ExpressionResult]]:
-    """A batch, and perhaps a kill: what was made before is made again, and the same."""
-    results: list[ExpressionResult] = []
-    if dice.random() < 0.2:  # killed before it was written down
-        lost = Job(directory)
-        lost.files._apply(lost.merge, batch, results.extend)
-        job.files.close()
-        job = Job(directory)
-    results += job.take(batch)
-    if dice.random() < 0.2:
-        job.files.snapshot(job.merge, [])
-    if dice.random() < 0.3:
-        job.files.close()
-        job = Job(directory)
-        results += job.redone + job.take(batch)
-    return job, results
+class Workers:
+    """Of one lane: whoever has it takes the next batch, and may be killed."""
+
+    def __init__(self, directory: Path, lane: ExpressionLane, dice: random.Random) -> None:
+        self._directory, self._lane, self._dice = directory, lane, dice
+        self._jobs = [Job(directory, lane), Job(directory, lane)]
+
+    def _begun_anew(self) -> Job:
+        self._jobs[0].files.close()
+        self._jobs[0] = Job(self._directory, self._lane)
+        return self._jobs[0]
+
+    def take(self, batch: PartBatch) -> list[ExpressionResult]:
+        results: list[ExpressionResult] = []
+        dice, jobs = self._dice, self._jobs
+        if dice.random() < 0.3:
+            jobs.reverse()
+        jobs[0].catch_up()
+        if jobs[0].files.last_batch < batch.number - 1:  # what the others wrote is gone, and a snapshot stands for it
+            self._begun_anew()
+        if dice.random() < 0.2:  # killed before it was written down
+            lost = Job(self._directory, self._lane)
+            lost.files._apply(lost.merge, batch, results.extend)
+            self._begun_anew()
+        if dice.random() < 0.2:  # taken for dead, another takes the same batch, and sees nothing of it until later
+            results += Job(self._directory, self._lane).take(batch)
+            results += jobs[0].take(batch)
+            jobs[0].catch_up()
+        results += jobs[0].take(batch)
+        if dice.random() < 0.2:
+            jobs[0].snapshot()
+        if dice.random() < 0.3:
+            self._begun_anew()
+            results += jobs[0].redone + jobs[0].take(batch)
+        return results
 
 
-def task(entries: tuple[Entry, ...], messages: list[Message], dice: random.Random, kind: int) -> list[Row]:
+def task(
+    entries: tuple[Entry, ...], messages: list[Message], dice: random.Random, kind: int, lanes: int
+) -> list[LaneRow]:
     """By several tasks, each with rows in some order."""
     shares: dict[tuple[int, str], list[Message]] = {}
     tasks = dice.randint(1, 3)
     for message in messages:
         shares.setdefault((dice.randrange(tasks), message[1]), []).append(message)
-    matcher = Matcher([entry for entry in entries if not entry.needs_order])
-    extractor = ValueExtractor([entry for entry in entries if entry.needs_order])
-    rows: list[Row] = []
+    wanted = BatchExpressions(entries, lanes, None)
+    rows: list[LaneRow] = []
     for (_, journal), share in shares.items():
         batch = batch_of([(time_us, topic, payload) for time_us, _, _, topic, payload in share])
         batch = batch.append_column("offset", pa.array([offset for _, _, offset, _, _ in share]))
-        rows += [row for some in matcher.parts([batch]) for row in some]
-        rows += [(kind, 0, said) for said in extractor.extract(journal, batch)]
+        rows += [row for some in wanted.rows(iter([(journal, iter([batch]))]), kind) for row in some]
     return rows
 
 
@@ -229,13 +271,13 @@ def in_order(events: list[Event], dice: random.Random) -> list[Message]:
 
 @pytest.fixture
 def small_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_merge_module, "SNAPSHOT_BATCHES", 2)
+    monkeypatch.setattr(lane_files_module, "SNAPSHOT_BATCHES", 2)
 
 
 def started(directory: Path, *texts: bytes) -> tuple[Job, Registry]:
     job = Job(directory)
-    wanted = WantedExpressions(Settings(hourly_s=10, anchor="wall"), [(text, 0) for text in texts])
-    registry = Registry().told("a", 1, 1, wanted, Beginning())
+    wanted = WantedExpressions(OperatorSettings(hourly_s=10, anchor="wall"), [(text, 0) for text in texts])
+    registry = Registry().told("a", 1, 1, wanted, ReadingStart())
     job.registries.keep(registry)
     return job, registry
 
@@ -250,7 +292,7 @@ def test_a_torn_batch_is_cut_and_taken_again(tmp_path: Path, cut: int, small_sna
     for number in range(5):
         job.take(PartBatch(number, 1, number, part(registry, number, b"1")))
     job.files.close()
-    log = tmp_path / "state/batches-3"
+    (log,) = (tmp_path / "state0").glob("batches-3-*")
     log.write_bytes(log.read_bytes()[: -cut or None])
     job = Job(tmp_path)
     assert job.files.last_batch == (3 if cut else 4)
@@ -267,16 +309,68 @@ def test_a_state_that_is_not_the_checkpoints_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_owed_stays_owed_over_a_snapshot(tmp_path: Path) -> None:
     job, registry = started(tmp_path, b"$HOURLYSUM/t")
-    results = job.take(PartBatch(0, 1, 10_000_000, part(registry, 3, b"1")))
-    job.files.snapshot(job.merge, results)
+    results = job.take(PartBatch(0, 1, 10_000_000, part(registry, 3, b"1")), is_away=True)
+    job.snapshot()
     job.files.close()
     assert Job(tmp_path).redone == results != []
 
 
+def test_what_a_node_has_not_taken_goes_with_the_lane_to_another_worker(tmp_path: Path) -> None:
+    job, registry = started(tmp_path, b"$HOURLYSUM/t")
+    other = Job(tmp_path)
+    results = job.take(PartBatch(0, 1, 10_000_000, part(registry, 3, b"1")), is_away=True)
+    other.catch_up()
+    assert other.owed.all() == results != []
+    more = other.take(PartBatch(1, 1, 20_000_000, part(registry, 10_000_003, b"2")), is_away=True)
+    job.catch_up()
+    assert job.owed.all() == results + more  # in order
+    job.take(PartBatch(2, 1, 20_000_001, []))
+    other.catch_up()
+    assert other.owed.all() == []
+    assert Job(tmp_path).redone == []
+    # Somebody has written it down with its rows, and somebody else who has taken it: in whichever order these are read.
+    third = Job(tmp_path)
+    results = third.take(PartBatch(3, 1, 30_000_000, part(registry, 20_000_003, b"4")), is_away=True)
+    job.catch_up()
+    job.files.tell_again(PartBatch(3, 1, 30_000_000, []), [])
+    assert [one.payload for one in results] == [b"4.0"]
+    other.catch_up()
+    assert (other.files.last_batch, other.owed.all()) == (3, [])
+    assert [one.payload for one in other.take(PartBatch(4, 1, 40_000_000, part(registry, 30_000_003, b"8")))] == [
+        b"8.0"
+    ]
+
+
+def test_the_state_of_a_release_with_one_merge_is_dealt_out_to_lanes(tmp_path: Path) -> None:
+    texts = (b"$HOURLYSUM/t", b"$HOURLYMAX/t", b"$SUM/t", b"$GT;0/t")
+    job, registry = started(tmp_path, *texts)
+    batch = batch_of([(3, b"t", b"5")]).append_column("offset", pa.array([0]))
+    batch = batch.append_column("qos", pa.array([1])).append_column("property_block", pa.array([b""]))
+    batch = batch.append_column("expires_us", pa.array([0]))
+    rows = BatchExpressions(registry.entries, 1, None).rows(iter([("a", iter([batch]))]), EXTRACTED)
+    owed = job.take(PartBatch(0, 1, 4, [row for some in rows for _, row in some]))
+    job.files.close()
+    (tmp_path / "state0").rename(tmp_path / "state")
+    (log,) = (tmp_path / "state").glob("batches--1-*")
+    log.rename(tmp_path / "state/batches--1")
+    lanes = lanes_in(tmp_path, 2, job.registries)
+    assert lanes.among == lanes_in(tmp_path, 5, job.registries).among == 2
+    results: list[ExpressionResult] = []
+    for number in range(lanes.among):
+        lane = ExpressionLane(number, lanes.among)
+        merge, files = PartMerge(lane=lane), LaneFiles(lanes.directory / str(number), job.registries.load)
+        files.load(merge, OwedResults())
+        results += files.take(merge, PartBatch(1, 1, 10_000_000, []), lambda _made: [])
+        files.close()
+    assert {(one.text, one.payload) for one in owed + results} == {(text, b"5.0") for text in texts[:3]} | {
+        (b"$GT;0/t", b"5")
+    }
+
+
 def test_a_window_that_is_not_there_wholly_is_left_out_and_said(tmp_path: Path) -> None:
     lines: list[str] = []
-    wanted = WantedExpressions(Settings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)])
-    registry = Registry().told("a", 1, 1, wanted, Beginning((), 15_000_000))
+    wanted = WantedExpressions(OperatorSettings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)])
+    registry = Registry().told("a", 1, 1, wanted, ReadingStart((), 15_000_000))
     merge = PartMerge(lines.append)
     rows = [row for time_us in (5, 16_000_000, 20_000_000) for row in part(registry, time_us, b"1")]
     results = merge.close(registry, 30_000_000, rows)
@@ -292,8 +386,8 @@ def said(registry: Registry, journal: str, *messages: tuple[int, int, bytes, byt
 
 
 def test_what_came_at_the_same_time_is_ordered_by_journal_whichever_is_read_first() -> None:
-    wanted = WantedExpressions(Settings(), [(b"$DELTA/t", 0)])
-    registry = Registry().told("a", 1, 1, wanted, Beginning())
+    wanted = WantedExpressions(OperatorSettings(), [(b"$DELTA/t", 0)])
+    registry = Registry().told("a", 1, 1, wanted, ReadingStart())
     merge = PartMerge()
     assert merge.close(registry, 5, said(registry, "b", (5, 0, b"t", b"1"), (5, 1, b"t", b"3"))) == []
     results = merge.close(registry, 6, said(registry, "a", (5, 9, b"t", b"10")))
@@ -302,8 +396,8 @@ def test_what_came_at_the_same_time_is_ordered_by_journal_whichever_is_read_firs
 
 def test_an_expression_in_order_whose_first_messages_are_gone_begins_with_those_that_are_there() -> None:
     lines: list[str] = []
-    wanted = WantedExpressions(Settings(), [(b"$SUM/t/+", 0)])
-    registry = Registry().told("a", 1, 1, wanted, Beginning(), Beginning((), 7))
+    wanted = WantedExpressions(OperatorSettings(), [(b"$SUM/t/+", 0)])
+    registry = Registry().told("a", 1, 1, wanted, ReadingStart(), ReadingStart((), 7))
     rows = said(registry, "a", (6, 0, b"t/a", b"1"), (7, 1, b"t/b", b"2"), (8, 2, b"t/c", b"3"))
     results = PartMerge(lines.append).close(registry, 9, rows)
     assert [(one.number, one.payload) for one in results] == [(7, b"2.0"), (8, b"5.0")]
@@ -313,7 +407,9 @@ def test_an_expression_in_order_whose_first_messages_are_gone_begins_with_those_
 def test_payloads_stay_where_they_are_read() -> None:
     """Numbers leave a task, however long the messages are, and each once for all expressions that read alike."""
     texts = (b"$COUNT/t/+", b"$SUM/t/+", b"$TMPMAX;0:01:00/t/a", b"$SUM;.v/t/+", b"$TMPCOUNT;0:01:00$CONTAINS;x/t/+")
-    registry = Registry().told("a", 1, 1, WantedExpressions(Settings(), [(text, 0) for text in texts]), Beginning())
+    registry = Registry().told(
+        "a", 1, 1, WantedExpressions(OperatorSettings(), [(text, 0) for text in texts]), ReadingStart()
+    )
     rows = said(registry, "a", (1, 0, b"t/a", b"x" * 1_000_000), (2, 1, b"t/b", b"7"), (3, 2, b"t/b", b'{"v": 1}'))
     assert len(rows) == 4
     assert sum(len(part) for _, _, part in rows) < 1000
@@ -328,8 +424,8 @@ def test_payloads_stay_where_they_are_read() -> None:
 
 def test_what_stops_is_said_once(tmp_path: Path) -> None:
     lines: list[str] = []
-    wanted = WantedExpressions(Settings(hourly_s=10, anchor="wall", topics=1), [(b"$HOURLYSUM/+", 0)])
-    registry = Registry().told("a", 1, 1, wanted, Beginning())
+    wanted = WantedExpressions(OperatorSettings(hourly_s=10, anchor="wall", topics=1), [(b"$HOURLYSUM/+", 0)])
+    registry = Registry().told("a", 1, 1, wanted, ReadingStart())
     merge = PartMerge(lines.append)
     rows = Matcher(registry.entries).parts_of(batch_of([(1, b"t", b"1"), (1, b"u", b"1")]))
     assert merge.close(registry, 10_000_000, rows) == []
@@ -343,12 +439,16 @@ def test_what_stops_is_said_once(tmp_path: Path) -> None:
     ids=["unchanged", "subscribed again", "the node was killed"],
 )
 def test_who_is_the_same_subscription(epoch: int, since_us: int, number: int, edition: int) -> None:
-    before = Registry().told("a", 1, 1, WantedExpressions(Settings(), [(b"$HOURLYSUM/t", 5)]), Beginning())
-    after = before.told("a", epoch, 2, WantedExpressions(Settings(), [(b"$HOURLYSUM/t", since_us)]), Beginning())
+    before = Registry().told("a", 1, 1, WantedExpressions(OperatorSettings(), [(b"$HOURLYSUM/t", 5)]), ReadingStart())
+    after = before.told(
+        "a", epoch, 2, WantedExpressions(OperatorSettings(), [(b"$HOURLYSUM/t", since_us)]), ReadingStart()
+    )
     assert [(entry.number, entry.node) for entry in after.entries] == [(number, "a")]
     assert (after.edition, after.entries[0].since_us) == (edition, 5 if number == 0 else 6)
     # A node that told of something once more tells it in the same words.
-    again = after.told("a", epoch, 3, WantedExpressions(Settings(), [(b"$HOURLYSUM/t", since_us)]), Beginning())
+    again = after.told(
+        "a", epoch, 3, WantedExpressions(OperatorSettings(), [(b"$HOURLYSUM/t", since_us)]), ReadingStart()
+    )
     assert again.edition == after.edition
 
 
@@ -369,7 +469,7 @@ def test_nothing_is_computed_of_nothing() -> None:
 
 def test_a_task_takes_no_message_that_no_expression_matches() -> None:
     """Nodes send some of those, too; results of expressions are among them."""
-    registry = Registry().told("a", 1, 1, WantedExpressions(SHORT, [(b"$HOURLYCOUNT/#", 0)]), Beginning())
+    registry = Registry().told("a", 1, 1, WantedExpressions(SHORT, [(b"$HOURLYCOUNT/#", 0)]), ReadingStart())
     rows = batch_of([(1, b"t", b"1"), (1, b"$HOURLYCOUNT/$ALL", b"1"), (1, b"$SYS/x", b"1")])
     ((number, _, part),) = Matcher(registry.entries).parts_of(rows)
     assert (number, msgspec.msgpack.decode(part)) == (0, [[b"t", 1]])

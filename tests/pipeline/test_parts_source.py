@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from sterna.operators.settings import Settings
-from sterna.pipeline.expressions.parts_source import PartsReader, _filters
-from sterna.pipeline.expressions.registry import Beginning, Registry, RegistryFiles
+from sterna.operators.settings import OperatorSettings
+from sterna.pipeline.expressions.batch_expressions import filters_of
+from sterna.pipeline.expressions.parts_source import JobOptions, PartsReader
+from sterna.pipeline.expressions.registry import ReadingStart, Registry, RegistryFiles
 from sterna.pipeline.expressions.trigger_pacing import TriggerPacing
 from sterna.pipeline.feed.client import WantedExpressions
 from sterna.pipeline.offsets import node_of
@@ -22,17 +23,17 @@ from sterna.pipeline.source.nodes import Seen
 
 from .feeding import FeedingNode
 
-NOWHERE = Beginning()
-SHORT = Settings(hourly_s=10, anchor="wall")
+NOWHERE = ReadingStart()
+SHORT = OperatorSettings(hourly_s=10, anchor="wall")
 
 
-def registry(*texts: bytes, beginning: Beginning = NOWHERE) -> Registry:
+def registry(*texts: bytes, beginning: ReadingStart = NOWHERE) -> Registry:
     return Registry().told("a", 1, 1, WantedExpressions(SHORT, [(text, 0) for text in texts]), beginning)
 
 
 def reader(directory: Path) -> PartsReader:
     options = ReadOptions.parse({"nodes": "127.0.0.1:1", "tasks": "1"}, streaming=True)
-    return PartsReader(options, str(directory), away_s=60.0)
+    return PartsReader(options, JobOptions(str(directory), str(directory / "owed")))
 
 
 def offset(edition: int, time_us: int, **nodes: int) -> dict[str, object]:
@@ -40,7 +41,7 @@ def offset(edition: int, time_us: int, **nodes: int) -> dict[str, object]:
 
 
 def test_a_new_expression_gets_what_was_read_before_it_was_known(tmp_path: Path) -> None:
-    beginning = Beginning((("a", 40), ("b", 900)))
+    beginning = ReadingStart((("a", 40), ("b", 900)))
     RegistryFiles(str(tmp_path)).keep(registry(b"$HOURLYSUM/t", beginning=beginning))
     one = reader(tmp_path)
     one._stream._nodes = {name: Seen(name, "127.0.0.1:1", 1, 0, 1000) for name in "ab"}
@@ -50,7 +51,16 @@ def test_a_new_expression_gets_what_was_read_before_it_was_known(tmp_path: Path)
     assert [piece.tick for piece in pieces] == [(6, 1), None]
     # Once it is known there is nothing to make up for; and time passes without messages, too.
     known = one.partitions(offset(1, 6, a=120, b=800), offset(1, 7, a=120, b=800))
-    assert [(piece.piece.parts, piece.entries, piece.tick) for piece in known] == [((), (), (7, 1))]
+    assert [(piece.piece.parts, piece.fresh_from, piece.tick) for piece in known] == [((), 0, (7, 1))]
+
+
+def test_an_edition_is_read_once_however_many_batches_have_it(tmp_path: Path) -> None:
+    RegistryFiles(str(tmp_path)).keep(registry(b"$HOURLYSUM/t"))
+    one = reader(tmp_path)
+    first, *_ = one.partitions(offset(0, 5, a=1), offset(1, 6, a=2))
+    (tmp_path / "1").unlink()
+    second, *_ = one.partitions(offset(1, 6, a=2), offset(1, 7, a=3))
+    assert [piece.piece.parts for piece in (first, second)] == [(("a", 1, 2),), (("a", 2, 3),)]
 
 
 def test_an_expression_waits_for_a_node_that_is_out_of_sight(
@@ -63,7 +73,7 @@ def test_an_expression_waits_for_a_node_that_is_out_of_sight(
     for node in (near, far):
         node.publish("t", range(10))
     options = ReadOptions.parse({"nodes": f"{near.feed},{far.feed}", "tasks": "1"}, streaming=True)
-    one = PartsReader(options, str(tmp_path / "registry"), away_s=60.0)
+    one = PartsReader(options, JobOptions(str(tmp_path / "registry"), str(tmp_path / "owed")))
     start = one.initialOffset()
     assert by_node(start) == {"near": 10, "far": 10}
     os.kill(far.pid, signal.SIGSTOP)
@@ -92,7 +102,7 @@ def test_it_is_not_late_yet_at_a_node_that_was_only_heard_of(
         near = start_feeding("near", spark, peers=[f"far={far.feed}"])
         near.listen("one", "$HOURLYCOUNT/t")
         options = ReadOptions.parse({"nodes": near.feed, "tasks": "1"}, streaming=True)
-        one = PartsReader(options, str(tmp_path / "registry"), away_s=60.0)
+        one = PartsReader(options, JobOptions(str(tmp_path / "registry"), str(tmp_path / "owed")))
         start = one.initialOffset()
         assert by_node(start) == {"near": 0}
         assert latest(one, start, one._stream.in_sight) == start
@@ -153,4 +163,4 @@ def test_nobody_is_waited_for_for_ever(tmp_path: Path) -> None:
 
 def test_a_filter_within_another_is_not_told_to_nodes() -> None:
     entries = registry(b"$HOURLYSUM/t/+", b"$HOURLYMAX/t/a", b"$HOURLYMAX/u/#", b"$HOURLYAVG/u/#").entries
-    assert _filters(entries) == ("t/+", "u/#")
+    assert filters_of(entries) == ("t/+", "u/#")

@@ -15,10 +15,10 @@ from live.nodes import wait_until
 from sterna.measure.harness.ports import free_port
 from sterna.pipeline.errors import DataLoss, NodesMissing, PipelineError
 from sterna.pipeline.feed.client import FeedClient, ParquetFile
-from sterna.pipeline.feed.errors import Busy, FeedRefused
+from sterna.pipeline.feed.errors import Busy, FeedError, FeedRefused
 from sterna.pipeline.offsets import Range, node_of
 from sterna.pipeline.options import Access, ReadOptions
-from sterna.pipeline.source.gaps import JournalGap, lose, noted
+from sterna.pipeline.source.gaps import LATE, JournalGap, lose, note, noted
 from sterna.pipeline.source.nodes import Seen, survey
 from sterna.pipeline.source.range_reader import read_range
 from sterna.pipeline.source.readers import BatchReader, StreamReader
@@ -190,11 +190,42 @@ def test_offsets_beyond_the_journal_are_refused_and_no_loss(start_feeding: Start
             StreamReader(options(node, **{option: '{"own": 6}'})).initialOffset()
 
 
+def test_nobody_is_patient_with_a_node_that_does_not_answer_when_a_read_begins() -> None:
+    """Patience is for one that has as many readers as it takes."""
+    words = {"nodes": "127.0.0.1:1", "patienceSeconds": "86400"}
+    with pytest.raises(FeedError, match="does not answer"):
+        BatchReader(ReadOptions.parse(words, streaming=False)).partitions()
+    stream = StreamReader(ReadOptions.parse(words, streaming=True))
+    with pytest.raises((FeedError, NodesMissing), match="answer"):
+        stream.initialOffset()
+    stream.stop()
+
+
 def test_a_gap_found_again_is_counted_once(tmp_path: Path) -> None:
     forgiving = ReadOptions(("a:1",), Access(), fail_on_data_loss=False, gaps=str(tmp_path))
     for start, stop in ((5, 9), (20, 30), (0, 9), (0, 9), (9, 12)):
         lose(JournalGap("a", start, stop, stop - start, "x"), forgiving)
     assert sorted((gap.start, gap.stop) for gap in noted(tmp_path)) == [(0, 9), (9, 12), (20, 30)]
+
+
+def test_noting_a_gap_reads_no_other_that_lies_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    read_bytes = Path.read_bytes
+
+    def noticed(path: Path) -> bytes:
+        read.append(path)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noticed)
+    forgiving = ReadOptions(("a:1",), Access(), fail_on_data_loss=False, gaps=str(tmp_path))
+    for start in range(0, 1000, 10):
+        lose(JournalGap("a", start, start + 5, 5, "x"), forgiving)
+        note(JournalGap("a", start, start + 5, 5, LATE), forgiving)
+    assert read == []
+    lose(JournalGap.of("a@j1", 0, 1000, 1000, "x"), forgiving)
+    assert len(noted(tmp_path)) == 201, "those of another journal stay"
+    lose(JournalGap("a", 0, 1000, 1000, "x"), forgiving)
+    assert sum(not gap.is_late for gap in noted(tmp_path)) == 2, "late ones stay, and those inside go"
 
 
 def test_a_survey_needs_those_it_was_told_of_and_does_without_those_it_heard_of(

@@ -14,11 +14,13 @@ from operators.expression_making import PLAIN, RULES, STRUCTURED, TEXT_RULES
 from sterna.mqtt.topics import levels_of, matches
 from sterna.operators.engine import Engine
 from sterna.operators.grammar import OPERATORS_MAX, parse
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.pipeline.expressions import rule_forwarding
+from sterna.pipeline.expressions.lane_files import LaneFiles
 from sterna.pipeline.expressions.matching import EXTRACTED, MISSED, Row
-from sterna.pipeline.expressions.part_merge import ExpressionResult, PartBatch, PartMerge, PartMergeFiles
-from sterna.pipeline.expressions.registry import Beginning, Registry, RegistryFiles
+from sterna.pipeline.expressions.part_merge import ExpressionResult, PartBatch, PartMerge
+from sterna.pipeline.expressions.registry import ReadingStart, Registry, RegistryFiles
+from sterna.pipeline.expressions.result_delivery import OwedResults
 from sterna.pipeline.expressions.rule_forwarding import FORWARDED, ForwardedMessage
 from sterna.pipeline.expressions.value_extraction import ORDER_COLUMNS, ExtractedValues, ValueExtractor
 from sterna.pipeline.feed.client import WantedExpressions
@@ -49,7 +51,7 @@ def rows_of(registry: Registry, messages: list[Message], kind: int = EXTRACTED, 
 
 def told(registry: Registry, node: str, *wanted: tuple[str, int]) -> Registry:
     some = [(text.encode(), since_us) for text, since_us in wanted]
-    return registry.told(node, 1, registry.edition + 1, WantedExpressions(Settings(), some), Beginning())
+    return registry.told(node, 1, registry.edition + 1, WantedExpressions(OperatorSettings(), some), ReadingStart())
 
 
 def seen(results: list[ExpressionResult], node: str = "a") -> list[tuple[bytes, int, bytes, bytes]]:
@@ -78,7 +80,7 @@ def test_what_passes_is_what_a_node_lets_pass(
     expected = []
     for text in texts:
         expression = parse(text.encode())
-        engine, levels = Engine(expression, Settings(), 0), levels_of(expression.topic_filter)
+        engine, levels = Engine(expression, OperatorSettings(), 0), levels_of(expression.topic_filter)
         for time_us, topic, payload in messages:
             if matches(levels, levels_of(topic)) and engine.message(topic, payload, time_us) is not None:
                 expected.append((expression.topic_of_result(topic), time_us, payload))
@@ -121,21 +123,22 @@ def test_numbers_and_what_waits_outlive_the_driver(tmp_path: Path) -> None:
     registry = told(Registry(), "a", ("$GT;1/t", 0))
     registries.keep(registry)
 
-    def started() -> tuple[PartMergeFiles, PartMerge, list[ExpressionResult]]:
-        files, merge = PartMergeFiles(tmp_path / "state", registries.load), PartMerge()
-        return files, merge, files.load(merge)
+    def started() -> tuple[LaneFiles, PartMerge, OwedResults]:
+        files, merge, owed = LaneFiles(tmp_path / "state", registries.load), PartMerge(), OwedResults()
+        files.load(merge, owed)
+        return files, merge, owed
 
     files, merge, _ = started()
     rows = rows_of(registry, [(5, b"t", b"2"), (5, b"t", b"3"), (9, b"t", b"4")])
-    made = files.take(merge, PartBatch(0, 1, 6, rows), lambda _: None)
+    made = files.take(merge, PartBatch(0, 1, 6, rows), lambda _: ["a"])
     files.close()
     files, merge, redone = started()
-    assert redone == made
-    files.snapshot(merge, made)
+    assert redone.all() == made
+    files.snapshot(merge, redone)
     files.close()
     files, merge, redone = started()
-    assert redone == made
-    results = files.take(merge, PartBatch(1, 1, 10, rows_of(registry, [(6, b"t", b"9")])), lambda _: None)
+    assert redone.all() == made
+    results = files.take(merge, PartBatch(1, 1, 10, rows_of(registry, [(6, b"t", b"9")])), lambda _: [])
     files.close()
     assert seen(made + results) == [
         (b"$GT;1/t", number, b"t", payload) for number, payload in ((5, b"2"), (6, b"3"), (7, b"9"), (9, b"4"))

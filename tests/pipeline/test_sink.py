@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from sterna.pipeline.sink.stable_order import in_stable_order
 from sterna.pipeline.spark_session import one_line
 
 from .feeding import FeedingNode, finished, numbers
@@ -44,6 +46,17 @@ def test_a_named_write_run_again_adds_nothing(spark: SparkSession, feeding: Feed
     assert numbers(published(spark, feeding, topic)) == list(range(100))
 
 
+def test_a_named_write_adds_nothing_however_its_rows_are_dealt_out(
+    spark: SparkSession, feeding: FeedingNode, topic: str
+) -> None:
+    for partitions in (1, 3):
+        some = rows(spark, topic, 100).withColumn("properties", f.create_map(f.lit("id"), f.col("payload")))
+        dealt = in_stable_order(some.repartition(partitions, f.rand()))
+        write = dealt.write.format("sterna").mode("append").option("broker", feeding.broker)
+        write.option("publisher", topic).save()
+    assert numbers(published(spark, feeding, topic)) == list(range(100))
+
+
 def test_a_task_that_is_tried_again_publishes_the_rest(
     spark: SparkSession, feeding: FeedingNode, topic: str, tmp_path: Path
 ) -> None:
@@ -67,11 +80,13 @@ def test_a_task_that_is_tried_again_publishes_the_rest(
 def test_a_batch_of_a_stream_that_is_run_again_publishes_nothing_twice(
     spark: SparkSession, start_feeding: Callable[..., FeedingNode], tmp_path: Path
 ) -> None:
-    """Killed behind the last row and before Spark noted the end of the batch: the batch is run again, whole."""
+    """Killed behind the last row and before Spark noted the end of the batch: the batch is run again, whole, by a
+    driver that would cut it into other tasks."""
     node = start_feeding()
     node.publish("in/a", range(40), qos=2)
-    for _ in range(2):
+    for tasks in ("2", "5"):
         stream = spark.readStream.format("sterna").options(nodes=node.feed, topics="in/#", reader="echo")
+        stream = stream.options(tasks=tasks, minPartitions=tasks)
         rows = stream.option("startingOffsets", "earliest").load().selectExpr("'out/a' as topic", "payload", "qos")
         writer = rows.writeStream.format("sterna").option("broker", node.broker)
         writer = writer.option("checkpointLocation", str(tmp_path / "echo")).trigger(availableNow=True)
@@ -85,13 +100,16 @@ def test_a_batch_of_a_stream_that_is_run_again_publishes_nothing_twice(
 def test_properties_and_retain_travel_with_the_message(spark: SparkSession, feeding: FeedingNode, topic: str) -> None:
     one = spark.sql(
         f"select '{topic}/x' topic, cast('21' as binary) payload, true retain, map('unit', 'C') properties, "
-        "'text/plain' content_type"
+        "'text/plain' content_type, expiry_time from values (timestamp'2100-01-01'), (now() - interval 1 minute) "
+        "as times(expiry_time)"
     )
     one.write.format("sterna").mode("append").option("broker", feeding.broker).save()
     (row,) = published(spark, feeding, topic).collect()
     assert (row.topic, bytes(row.payload), row.qos, row.retain) == (f"{topic}/x", b"21", 1, True)
     assert row.properties["unit"] == "C"
     assert row.content_type == "text/plain"
+    # The second one nobody may have any more; the first one expires when it was said, by the node's clock.
+    assert abs(row.expiry_time.timestamp() - datetime(2100, 1, 1, tzinfo=UTC).timestamp()) < 60
 
 
 def test_user_properties_that_repeat_are_published_as_they_were_read(

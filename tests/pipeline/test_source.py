@@ -110,6 +110,7 @@ def test_the_other_nodes_are_found_through_one(spark: SparkSession, start_feedin
     found = table(spark, near)
     assert numbers(found) == list(range(10))
     assert {row.origin for row in found.collect()} == {"far", "near"}
+    assert numbers(found.where("origin = 'far'")) == list(range(5))
 
 
 def test_what_is_available_is_taken_in_batches_and_then_it_ends(
@@ -309,12 +310,13 @@ def test_a_table_of_a_catalog_is_read_with_the_options_it_was_made_with(
     spark.sql(f"create table {topic}_o using sterna options ({options})")
     spark.sql(f"create table {topic}_p using sterna tblproperties ('nodes' = '{feeding.feed}', 'topics' = '{topic}')")
     spark.catalog.createTable(f"{topic}_c", source="sterna", nodes=feeding.feed, topics=topic)
-    for kind in "opc":
+    spark.sql(f"create temporary view {topic}_v using sterna options ({options})")
+    for kind, what in {"o": "table", "p": "table", "c": "table", "v": "view"}.items():
         name = f"{topic}_{kind}"
         try:
             assert numbers(spark.sql(f"select payload from {name}")) == list(range(5))
         finally:
-            spark.sql(f"drop table {name}")
+            spark.sql(f"drop {what} {name}")
     with pytest.raises(PySparkException) as caught:
         spark.sql(f"create table {topic}_s using sterna options ({options}, token 'a secret of sixteen bytes')")
     assert "name a file with tokenFile" in one_line(caught.value)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
+from sterna.operators.windows import window_end
 from sterna.pipeline.expressions import trigger_pacing
-from sterna.pipeline.expressions.registry import Beginning, Registry
-from sterna.pipeline.expressions.trigger_pacing import BRISK_S, GRACE_S, HOLD_S, PACE_S, TriggerPacing
+from sterna.pipeline.expressions.registry import ReadingStart, Registry
+from sterna.pipeline.expressions.trigger_pacing import BRISK_S, GRACE_S, HOLD_S, PACE_S, TriggerPacing, WindowEnds
 from sterna.pipeline.feed.client import WantedExpressions
 from sterna.pipeline.source.nodes import Seen
 
 PERIOD_US = 10_000_000
 REGISTRY = Registry().told(
-    "a", 1, 1, WantedExpressions(Settings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)]), Beginning()
+    "a", 1, 1, WantedExpressions(OperatorSettings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)]), ReadingStart()
 )
 
 
@@ -124,9 +126,33 @@ def test_ends_are_those_of_all_windows() -> None:
     assert TriggerPacing().next_end(Registry(), 1) > time.time() * 1e6
 
 
+def test_the_next_of_many_ends_is_found_whichever_way_time_goes() -> None:
+    dice = random.Random(1)
+    windows = {(dice.randrange(1000), dice.choice([7, 60, 900])) for _ in range(200)}
+    ends, time_us = WindowEnds(windows), 5
+    for step in [*(dice.randrange(30) for _ in range(300)), -4000, 3, 1_000_000, 1]:
+        time_us += step
+        assert ends.next_after(time_us) == min(window_end(time_us, *window) for window in windows)
+
+
+def test_ends_are_not_computed_again_while_none_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = WindowEnds({(0, length) for length in range(1000, 2000)})
+    assert ends.next_after(1) == 1000
+    computed: list[int] = []
+
+    def counted(time_us: int, anchor_us: int, length_us: int) -> int:
+        computed.append(length_us)
+        return window_end(time_us, anchor_us, length_us)
+
+    monkeypatch.setattr(trigger_pacing, "window_end", counted)
+    assert [ends.next_after(time_us) for time_us in (2, 999)] == [1000, 1000]
+    assert ends.next_after(1001) == 1002
+    assert sorted(computed) == [1000, 1001]
+
+
 def test_who_answers_each_message_is_not_kept_waiting_for_long(clock: Clock) -> None:
-    wanted = WantedExpressions(Settings(), [(b"$SUM/t/+", 0), (b"$HOURLYSUM/t/+", 0)])
-    brisk = Registry().told("a", 1, 1, wanted, Beginning())
+    wanted = WantedExpressions(OperatorSettings(), [(b"$SUM/t/+", 0), (b"$HOURLYSUM/t/+", 0)])
+    brisk = Registry().told("a", 1, 1, wanted, ReadingStart())
     pace = TriggerPacing()
     clock.now_s = 1001.0
     pace.begin()

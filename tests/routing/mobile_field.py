@@ -31,7 +31,7 @@ class Rover:
         self.stamp = BEFORE_ALL
         self.up = True
         self.routing = MobileRouting(
-            name, self, now=lambda: field.now, schedule=self._schedule, settings=RoutingSettings(forget_nodes_s=1e6)
+            name, self, now=lambda: field.now, schedule=self._schedule, settings=field.settings
         )
         self.routing.paths(epoch, "", "", self)
 
@@ -76,10 +76,14 @@ class Rover:
 
 
 class MobileField:
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, forget_nodes_s: float = 1e6) -> None:
+        self.settings = RoutingSettings(forget_nodes_s=forget_nodes_s)
         self.now = 0.0
         self.rovers: dict[str, Rover] = {}
-        self.wires: dict[tuple[str, str], deque[bytes]] = {}
+        #: Frames in flight, numbered; and the number of the last that came out of each wire.
+        self.wires: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}
+        self._came: dict[tuple[str, str], int] = {}
+        self._number = count(1)
         self.sent: list[tuple[str, str, MobileFrame]] = []
         self.namesakes = 0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -117,7 +121,7 @@ class MobileField:
             self.rovers[one].routing.link_started(other)
 
     def unlink(self, one: str, other: str) -> None:
-        """What is in flight is lost."""
+        """Frames in flight are lost."""
         if (one, other) not in self.wires:
             return
         for here, there in ((one, other), (other, one)):
@@ -138,11 +142,13 @@ class MobileField:
     def send(self, source: str, target: str, body: bytes) -> None:
         self.sent.append((source, target, decode(body)))
         if (source, target) in self.wires:
-            self.wires[source, target].append(body)
+            self.wires[source, target].append((next(self._number), body))
 
     def deliver(self, source: str, target: str) -> None:
         """The next frame on a wire."""
-        body = self.wires[source, target].popleft()
+        number, body = self.wires[source, target].popleft()
+        assert number > self._came.get((source, target), 0), "a frame has overtaken another"
+        self._came[source, target] = number
         self.rovers[target].routing.receive(source, body)
         self.rovers[target].routing.flush()
 

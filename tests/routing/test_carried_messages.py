@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sterna.mqtt.message import Message
 from sterna.routing.carried import CarriedMessages
+from sterna.routing.kept_filters import KeptFilters
 from sterna.vocabulary.identity import Identity, Stamp
 
 
@@ -88,3 +89,46 @@ def test_an_origin_of_which_something_was_missed_begins_anew() -> None:
     carried.forget("origin")
     assert (carried.bytes, carried.messages, carried.extent("origin")) == (0, 0, None)
     assert _numbers(carried, Stamp(1, 1)) is None
+
+
+def test_clocks_of_other_nodes_do_not_decide_who_is_owed_a_message() -> None:
+    carried = CarriedMessages(10**6, 100.0)
+    carried.keep(_message(0), 20.0, is_new=True)  # it came at 20 by the clock here, whenever it was published
+    for joined_at, found in ((10.0, [0]), (24.0, [0]), (26.0, [])):
+        page = carried.page("origin", None, Stamp(1, 0), None, joined_at, 2000.0)
+        assert page is not None
+        assert [sequence for _, sequence, _ in page.messages] == found
+
+
+def test_a_filter_is_answered_for_from_where_it_was_kept_to_where_it_no_longer_was() -> None:
+    kept = KeptFilters()
+    last = Stamp(1, 50)
+    assert kept.begin([b"t/#"], {"origin": Stamp(1, 10)})
+    assert not kept.begin([b"t/#"], {"origin": Stamp(1, 15)})  # it is kept already
+    assert kept.reached("origin", Stamp(1, 10), last, [b"t/#", b"$SYS/x"]) == last
+    assert kept.reached("origin", Stamp(1, 9), last, [b"t/#"]) is None
+    assert kept.reached("origin", None, last, [b"t/#"]) is None
+    assert kept.reached("unread", None, last, [b"t/#"]) == last
+    assert kept.reached("origin", Stamp(1, 10), last, [b"t/#", b"u"]) is None
+    assert kept.reached("origin", Stamp(1, 10), last, [b"t/1", b"t/+"]) == last  # `t/#` covers them
+    kept.end(b"t/#", {"origin": Stamp(1, 20)})
+    assert kept.reached("origin", Stamp(1, 12), last, [b"t/#"]) == Stamp(1, 20)
+
+
+def test_a_filter_that_is_kept_again_has_a_gap_if_something_was_read_in_between() -> None:
+    kept = KeptFilters()
+    kept.begin([b"t"], {"away": Stamp(1, 10), "here": Stamp(1, 10)})
+    kept.end(b"t", {"away": Stamp(1, 20), "here": Stamp(1, 20)})
+    assert kept.begin([b"t"], {"away": Stamp(1, 20), "here": Stamp(1, 30), "new": Stamp(1, 5)})
+    last = Stamp(1, 40)
+    assert kept.reached("away", Stamp(1, 10), last, [b"t"]) == last
+    assert kept.reached("here", Stamp(1, 29), last, [b"t"]) is None
+    assert kept.reached("here", Stamp(1, 30), last, [b"t"]) == last
+    assert kept.reached("new", Stamp(1, 4), last, [b"t"]) is None
+
+
+def test_everything_does_not_cover_topics_that_begin_with_a_dollar() -> None:
+    kept = KeptFilters()
+    kept.begin([b"#"], {})
+    assert kept.reached("origin", None, Stamp(1, 1), [b"+/#", b"a/b"]) == Stamp(1, 1)
+    assert kept.reached("origin", None, Stamp(1, 1), [b"$own/x"]) is None

@@ -9,9 +9,20 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from mobile_field import MobileField
+from mobile_field import MobileField, Rover
 
-from sterna.routing.mobile_frames import VERSION_MAX, Claim, NodeRecord, Told, encode
+from sterna.routing.mobile import EPOCHS_END
+from sterna.routing.mobile_frames import (
+    VERSION_MAX,
+    Claim,
+    MobileFrame,
+    News,
+    NodeRecord,
+    Query,
+    ReachedNode,
+    Version,
+    encode,
+)
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.identity import Stamp
 
@@ -122,6 +133,39 @@ def test_a_claim_is_passed_on_once_even_in_a_ring() -> None:
     assert field.wrong() == []
 
 
+def test_an_older_claim_that_comes_later_is_not_believed() -> None:
+    """A leaf changed its parent twice: its first claim takes the longer way."""
+    field = MobileField("root", "near", "leaf")
+    field.link("near", "root")
+    field.rest()
+    field.link("leaf", "near")
+    while field.wires["leaf", "near"]:
+        field.deliver("leaf", "near")
+    field.unlink("leaf", "near")  # what near says about the leaf is on its way to the root
+    field.link("leaf", "root")
+    while field.wires["leaf", "root"]:
+        field.deliver("leaf", "root")
+    assert field.rovers["root"].via("leaf") == "leaf"
+    while field.wires["near", "root"]:
+        field.deliver("near", "root")
+    assert field.rovers["root"].via("leaf") == "leaf"
+    field.rest()
+    assert field.wrong() == []
+
+
+def test_a_question_that_comes_by_another_way_than_its_reader_is_reached_by_is_not_answered() -> None:
+    field = _figure()
+    routing = field.rovers["b2"].routing
+    assert routing.answers("b4", "b4")
+    assert not routing.answers("b5", "b4")
+    assert not routing.answers("b5", "unknown")
+    asked = routing.counters.asked
+    field.settle()
+    field.rest()
+    assert asked == 2
+    assert field.wrong() == []
+
+
 def test_a_filter_given_up_in_one_partition_is_gone_in_the_other_after_the_merge() -> None:
     """Item 41: lists made from the filters forget a subscriber that has none left, and its phantom survives."""
     field = _figure()
@@ -180,7 +224,7 @@ def test_two_neighbours_never_point_at_each_other_for_good() -> None:
     field.link("b", "a")
     field.link("c", "b")
     field.rest()
-    one = Told("c", (1, 0), (1, 1), 7, (1, 0))
+    one = ReachedNode("c", (1, 0), (1, 1), 7, (1, 0))
     field.send("a", "b", encode(Claim(("a", (1, 99)), [one])))  # a claims c, which it reaches through b alone
     field.settle()
     assert field.rovers["c"].routing.counters.contradicted == 1  # at once, and all know
@@ -194,12 +238,43 @@ def test_a_way_that_changed_and_changed_back_is_another_way() -> None:
     field = MobileField("a", "b", "c")
     field.link("b", "a")
     field.link("c", "b")
+    field.rovers["a"].stamp = Stamp(1, 7)
     field.rest()
     field.rovers["c"].doubts.clear()
     field.unlink("b", "a")
     field.link("b", "a")
     field.rest()
     assert "a" in field.rovers["c"].doubts
+
+
+def test_a_changed_way_to_a_node_that_has_sent_nothing_is_told_ahead_of_its_first_message() -> None:
+    field = MobileField("a", "b", "c")
+    field.link("b", "a")
+    field.link("c", "b")
+    field.rest()
+    field.unlink("b", "a")
+    field.link("b", "a")
+    field.rest()
+    field.rovers["c"].doubts.clear()
+    assert "a" in field.rovers["b"].routing.untold
+    field.rovers["b"].routing.tell_ahead("c", "a")
+    field.settle()
+    assert field.rovers["c"].doubts == ["a"]
+
+
+def test_a_neighbour_that_has_had_the_messages_is_not_told_how_far_they_have_come() -> None:
+    field = MobileField("a", "b", "c")
+    field.link("b", "a")
+    field.link("c", "b")
+    field.rest()
+    for sequence in range(3):
+        field.rovers["a"].stamp = stamp = Stamp(1, sequence)
+        field.rovers["b"].routing.passed("a", stamp)
+        field.rovers["b"].routing.handed_on("c", "a", stamp)
+        if sequence == 1:
+            field.sent.clear()
+        field.rest(2)
+    assert [sent for sent in field.sent if sent[:2] == ("b", "c")] == []
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -270,14 +345,24 @@ def test_a_direct_message_takes_the_way_to_one_node_and_no_other() -> None:
     assert way == ["b4", "b2", "b1", "b3", "b6"]
 
 
+def test_a_field_in_which_frames_overtake_each_other_is_noticed() -> None:
+    field = _figure()
+    for number in range(2):
+        field.rovers["b4"].routing.want(b"x/%d" % number)
+        field.rovers["b4"].routing.flush()
+    field.wires["b4", "b2"].reverse()
+    with pytest.raises(AssertionError, match="a frame has overtaken another"):
+        field.settle()
+
+
 # Bounds, and nodes that lie.
 
 
 def test_versions_from_the_far_future_are_refused() -> None:
     field = _figure()
     for frame in (
-        NodeRecord("b4", (1, VERSION_MAX + 1)),
-        Claim(("b2", (1, VERSION_MAX + 5)), []),
+        NodeRecord("b4", (1, VERSION_MAX)),
+        Claim(("b2", (1, VERSION_MAX)), []),
         NodeRecord("b4", (1, 5), [b"not/#/a filter"]),
         NodeRecord("b4", (1, 5), [], [(b"no share", 1)]),
     ):
@@ -285,6 +370,147 @@ def test_versions_from_the_far_future_are_refused() -> None:
             field.rovers["b1"].routing.receive("b2", encode(frame))
     with pytest.raises(LinkProtocolError):
         field.rovers["b1"].routing.receive("b2", b"\x63junk")
+
+
+def _told_of_b6(attachment: Version, version: Version = (1, 1)) -> ReachedNode:
+    return ReachedNode("b6", attachment, version, 5, (1, 0))
+
+
+LAST = VERSION_MAX - 1
+FORGERIES: dict[str, MobileFrame] = {
+    "a record of a later start": NodeRecord("b6", (9, 0)),
+    "a record with the last number": NodeRecord("b6", (1, LAST)),
+    "a record with the last number of a later start": NodeRecord("b6", (9, LAST)),
+    "a record of the last start": NodeRecord("b6", (EPOCHS_END - 1, LAST - 9)),
+    "a claim of a later start": Claim(("b2", (1, 77)), [_told_of_b6((9, 0))]),
+    "a claim with the last number": Claim(("b2", (1, 77)), [_told_of_b6((1, LAST))]),
+    "a claim that the record is newer": Claim(("b2", (1, 77)), [_told_of_b6((1, 0), (1, LAST))]),
+    "a claim of the last wave": Claim(("b2", (9, LAST)), [_told_of_b6((1, 0))]),
+    "everything, with a later start": Claim(("b2", (1, 77)), [_told_of_b6((9, 0))], full=True),
+    "news of a later start": News([_told_of_b6((9, 0))]),
+    "news with the last number": News([_told_of_b6((1, LAST))]),
+    "news that the record is newer": News([_told_of_b6((1, 0), (9, LAST))]),
+    "a frontier that is far ahead": News([ReachedNode("b6", (1, 0), (1, 1), 5, (4_000_000, 5))]),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_version_from_the_future_is_overtaken_by_the_node_that_it_is_about(name: str) -> None:
+    field = _figure()
+    for _ in range(2):  # it can be done again
+        field.send("b2", "b1", encode(FORGERIES[name]))
+        field.rest(120)
+        assert field.wrong() == []
+    field.rovers["b6"].routing.want(b"new/#")
+    field.move("b6", "b4")
+    field.rest()
+    assert field.wrong() == []
+    field.kill("b6")  # its next start knows nothing of that
+    field.rest(5)
+    field.boot("b6")
+    field.link("b6", "b7")
+    field.rest(60)
+    assert field.wrong() == []
+    sent = len(field.sent)
+    field.rest(60)
+    assert len(field.sent) == sent
+
+
+def test_a_start_that_nobody_has_come_to_is_refused_and_counted() -> None:
+    field = _figure()
+    for frame in (
+        NodeRecord("b6", (EPOCHS_END, 0)),
+        NodeRecord("unknown", (EPOCHS_END, 0)),
+        Claim(("b2", (1, 77)), [_told_of_b6((EPOCHS_END, 0))]),
+        News([ReachedNode("unknown", (EPOCHS_END, 0), (1, 1), 5, (1, 0))]),
+    ):
+        before = field.rovers["b1"].routing.counters.refused
+        field.send("b2", "b1", encode(frame))
+        field.rest(60)
+        assert field.rovers["b1"].routing.counters.refused > before
+        assert field.wrong() == []
+        assert "unknown" not in field.rovers["b1"].routing._table.nodes
+
+
+def test_starts_are_counted_by_clocks_that_differ() -> None:
+    """Epochs are seconds: one clock begins in 1970 at each start, another is right, and a node was away for a year."""
+    field = _figure()
+    for name, epoch in (("b6", 1_800_000_000), ("b7", 90), ("b6", 1_831_536_000)):
+        field.kill(name)
+        field.rest(5)
+        field.rovers[name] = Rover(field, name, epoch)
+        field.rovers[name].routing.want(b"f/%s" % name.encode())
+        field.link(name, "b3")
+        field.rest()
+        assert field.wrong() == []
+
+
+def test_two_nodes_of_one_name_do_not_answer_each_other_without_a_pause() -> None:
+    field = _figure()
+    routing = field.rovers["b6"].routing
+    for number in range(100):
+        routing.receive("b3", encode(NodeRecord("b6", (1, 1000 * number + 1000))))
+    assert routing.counters.contradicted == 1
+    field.rest()
+    assert routing.counters.contradicted == 2
+    assert routing._own.version > (1, 100_000)
+    assert field.wrong() == []
+
+
+def test_a_node_that_lost_its_data_is_found_by_all_and_said_to_have_a_namesake() -> None:
+    field = _figure()
+    for _ in range(2):
+        field.kill("b6")
+        field.rest(5)
+        field.boot("b6")
+        field.link("b6", "b3")
+        field.rest()
+    field.kill("b6")
+    field.rest(5)
+    field.rovers["b6"] = Rover(field, "b6", 1)  # it counts its starts from one again
+    field.rovers["b6"].routing.want(b"f/b6")
+    field.link("b6", "b3")
+    field.rest()
+    assert field.wrong() == []
+    assert field.namesakes > 0
+
+
+def test_who_has_been_away_for_too_long_is_forgotten_by_all() -> None:
+    """Though it is parked at one place alone."""
+    field = MobileField("a", "b", "c", "d", forget_nodes_s=100.0)
+    for child, parent in (("b", "a"), ("c", "b"), ("d", "c")):
+        field.link(child, parent)
+        field.settle()
+    field.rest()
+    field.kill("d")
+    field.rest(95)
+    assert all("d" in field.rovers[name].routing._table.nodes for name in "abc")
+    field.rest(10)
+    assert not any("d" in field.rovers[name].routing._table.nodes for name in "abc")
+    field.unlink("c", "b")
+    field.link("c", "a")
+    field.rest()
+    assert not any("d" in field.rovers[name].routing._table.nodes for name in "abc")
+    field.boot("d")
+    field.link("d", "a")
+    field.rest()
+    assert field.wrong() == []
+
+
+def test_the_time_that_a_node_has_been_away_is_told_with_it() -> None:
+    """Else nodes that meet would remind each other of it for ever."""
+    field = MobileField("a", "b", "c", "d", forget_nodes_s=100.0)
+    for child, parent in (("b", "a"), ("d", "b")):
+        field.link(child, parent)
+        field.settle()
+    field.rest()
+    field.kill("d")
+    field.rest(60)
+    field.link("c", "a")  # c has never met d
+    field.rest(20)
+    assert field.rovers["c"].routing.absence()["d"]["away_s"] == pytest.approx(80, abs=2)
+    field.rest(22)
+    assert not any("d" in field.rovers[name].routing._table.nodes for name in "abc")
 
 
 def test_filters_claimed_for_somebody_else_are_taken_back_by_that_node() -> None:
@@ -297,7 +523,7 @@ def test_filters_claimed_for_somebody_else_are_taken_back_by_that_node() -> None
 
 def test_a_node_that_claims_everything_is_contradicted_by_each() -> None:
     field = _figure()
-    others = [Told(f"b{number}", (1, 0), (1, 1), 5, (1, 0)) for number in (1, 2, 3, 4, 5, 6)]
+    others = [ReachedNode(f"b{number}", (1, 0), (1, 1), 5, (1, 0)) for number in (1, 2, 3, 4, 5, 6)]
     field.send("b7", "b3", encode(Claim(("b7", (1, 77)), others)))
     field.rest()
     assert field.wrong() == []
@@ -306,10 +532,33 @@ def test_a_node_that_claims_everything_is_contradicted_by_each() -> None:
 def test_no_more_nodes_are_known_than_a_network_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sterna.routing.mobile.ORIGINS_MAX", 10)
     field = _figure()
-    crowd = [Told(f"x{number}", (1, 0), (1, 1), 5, (1, 0)) for number in range(50)]
+    crowd = [ReachedNode(f"x{number}", (1, 0), (1, 1), 5, (1, 0)) for number in range(50)]
     field.rovers["b1"].routing.receive("b2", encode(Claim(("b2", (1, 78)), crowd)))
     assert len(field.rovers["b1"].routing._table.nodes) == 10
     assert field.rovers["b1"].routing.counters.refused == 47
+
+
+def test_a_neighbour_that_asks_for_many_records_gets_some_at_a_time() -> None:
+    field = _figure()
+    names = [f"x{number}" for number in range(250)]
+    crowd = [ReachedNode(name, (1, 0), (1, 1), 5, (1, 0)) for name in names]
+    field.rovers["b2"].routing.receive("b4", encode(Claim(("b4", (1, 78)), crowd)))
+    for name in names:
+        field.rovers["b2"].routing.receive("b4", encode(NodeRecord(name, (1, 1), [b"x"])))
+    field.settle()
+
+    def records() -> int:
+        return sum(isinstance(frame, NodeRecord) for _, target, frame in field.sent if target == "b5")
+
+    field.sent.clear()
+    for _ in range(3):
+        field.send("b5", "b2", encode(Query(names)))
+    field.settle()
+    assert records() == 100
+    field.rest(0.06)
+    assert records() == 200
+    field.rest(1.0)
+    assert records() == 350  # the first of them were asked for three times, and once more than sent
 
 
 def test_a_node_with_too_many_filters_asks_for_everything() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from sterna.routing.link_frames import Echo, Frame, Probe, decode
+from sterna.routing.link_frames import EchoFrame, Frame, ProbeFrame, decode
 from sterna.routing.probes import AT_ONCE, Probes
 from sterna.vocabulary.identity import Stamp
 
@@ -17,7 +17,8 @@ class Node:
 
     def __init__(self, *links: str) -> None:
         self.now = 100.0
-        self.sent: list[tuple[str, Probe]] = []
+        self.sent: list[tuple[str, ProbeFrame]] = []
+        self.read_anew: list[str] = []
         self._links = list(links)
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self.probes = Probes("here", self, timeout_s=TIMEOUT_S, now=lambda: self.now, schedule=self._schedule)
@@ -30,7 +31,7 @@ class Node:
 
     def send_control(self, link: str, kind: int, body: bytes) -> bool:
         assert kind == Frame.PROBE
-        self.sent.append((link, decode(body, Probe)))
+        self.sent.append((link, decode(body, ProbeFrame)))
         return True
 
     def in_turn(self, action: Callable[[], None]) -> None:
@@ -41,6 +42,9 @@ class Node:
 
     def is_synced(self, origin: str) -> bool:
         return True
+
+    def have_not_heard(self, links: list[str]) -> None:
+        self.read_anew += links
 
     def pass_time(self, seconds: float) -> None:
         """Turns end with a flush, as a node's do."""
@@ -55,7 +59,7 @@ class Node:
     def subscribe(self) -> list[float]:
         """Gets the time at which everybody has heard."""
         heard: list[float] = []
-        self.probes.when_heard(lambda: heard.append(self.now))
+        self.probes.when_heard(lambda: heard.append(self.now), of_interest=True)
         self.probes.flush()
         return heard
 
@@ -63,7 +67,7 @@ class Node:
         """This neighbour answers all it was asked."""
         for asked, probe in self.sent:
             if asked == link:
-                self.probes.echoed(link, Echo(probe.asker, probe.number))
+                self.probes.echoed(link, EchoFrame(probe.asker, probe.number))
         self.sent = [(asked, probe) for asked, probe in self.sent if asked != link]
         self.probes.flush()
 
@@ -100,3 +104,18 @@ def test_a_link_that_ends_is_waited_for_by_no_probe() -> None:
     node.probes.link_ended("dead")
     assert (len(first), len(second)) == (1, 1)
     assert node.probes.timed_out == 0
+
+
+def test_origins_behind_links_that_did_not_answer_about_a_subscription_are_read_anew() -> None:
+    node = Node("dead", "alive")
+    waits = node.subscribe()
+    node.echo("alive")
+    node.pass_time(TIMEOUT_S - 0.01)
+    assert node.read_anew == []
+    node.pass_time(0.02)
+    assert (len(waits), node.read_anew) == (1, ["dead"])
+    node.probes.when_heard(lambda: None)
+    node.probes.flush()
+    node.pass_time(2 * TIMEOUT_S)
+    assert node.probes.timed_out == 2
+    assert node.read_anew == ["dead"], "nothing more is wanted"

@@ -328,7 +328,7 @@ class Wood:
             self[near].flush()
 
     def component(self, name: str, without: str = "") -> list[str]:
-        """Who can be reached, not going by one neighbour."""
+        """Nodes that can be reached, not going by one neighbour."""
         found = [name]
         for near in found:
             found += [far for far in self[near].links if far not in found and (near != name or far != without)]

@@ -21,7 +21,7 @@ from sterna.journal.columns import to_batch
 from sterna.journal.filter_set import FilterSet
 from sterna.journal.frames import ENDS_GROUP, HEADER_BYTES, STARTS_GROUP, message_frame
 from sterna.mqtt.message import Message
-from sterna.node.feed_pieces import AS_IT_LIES, CUT, Question, table_of, unpack
+from sterna.node.feed_pieces import AS_IT_LIES, CUT, FeedQuestion, table_of, unpack
 from sterna.node.feed_records import RECORDS, unpack_records
 from sterna.vocabulary.errors import JournalCorrupt
 from sterna.vocabulary.identity import Identity
@@ -112,7 +112,7 @@ def records(rng: random.Random) -> bytes:
 
 
 def read_messages(piece: bytes) -> None:
-    for question in (Question(0, 1 << 62), Question(6, 9, FilterSet([b"plant/1"]), since_us=5)):
+    for question in (FeedQuestion(0, 1 << 62), FeedQuestion(6, 9, FilterSet([b"plant/1"]), since_us=5)):
         for rows in unpack(memoryview(piece), 8192):
             made = table_of(rows, question, "node")
             if made is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sterna.overlay.vivaldi_settings import PRESETS
 from sterna.runtime.adaptation.coordinator_settings import CoordinatorConfiguration, load_coordinator
 from sterna.runtime.adaptation.worker_settings import WorkerConfiguration, load_worker
 from sterna.runtime.config.problems import InvalidConfiguration
@@ -40,6 +43,27 @@ def test_a_worker_takes_addresses_from_the_file_of_its_node(tmp_path: Path) -> N
     made = worker(tmp_path, f'[worker]\nname = "w"\nnode_file = "node.toml"\n{LINE}')
     assert (made.worker.admin, made.worker.clients) == ("127.0.0.1:9890", "127.0.0.1:1890")
     assert "sixteen" not in as_toml(made)
+
+
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("heights = false", {"heights": False}),
+        ("median = false", {"median_of": 1}),
+        ("replays = false", {"replays": 0}),
+        ("gravity = false", {"gravity_s": 0.0}),
+        ("remembered = false", {"remembered_error": 0.0}),
+        ("adjustment = true", {"adjustment_window": 20}),
+    ],
+)
+def test_each_addition_to_coordinates_is_switched_by_a_key_of_its_own(
+    tmp_path: Path, line: str, changed: dict[str, Any]
+) -> None:
+    for preset, settings in PRESETS.items():
+        made = coordinator(tmp_path, f'{LINE}[coordinates]\npreset = "{preset}"\n')
+        assert made.coordinates.settings() == settings
+        made = coordinator(tmp_path, f'{LINE}[coordinates]\npreset = "{preset}"\n{line}\n')
+        assert made.coordinates.settings() == replace(settings, **changed)
 
 
 @pytest.mark.parametrize(

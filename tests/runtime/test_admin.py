@@ -15,9 +15,11 @@ import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.lone_node import LoneNode
+from sterna.broker import administration
+from sterna.broker.access.access_register import EntryKind
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.node.management import Gathered, Management, NoOtherNodes
-from sterna.runtime.admin.backup_api import Backups
+from sterna.runtime.admin.backup_api import Backups, PartOfBackup
 from sterna.runtime.admin.metrics import METRICS, exposition
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
@@ -26,7 +28,7 @@ from sterna.runtime.admin.site import Guard, guard
 from sterna.runtime.config.process_tables import Admin
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.feed.view import FeedView
-from sterna.runtime.links.network_view import LinkView, NetworkView, lone_view
+from sterna.runtime.links.network_view import LinkView, NetworkView, lone_view, why_not_caught_up
 from sterna.runtime.process_view import ProcessView, Timings
 from sterna.runtime.reloading import ReloadOutcome
 from sterna.vocabulary.errors import ConfigurationError
@@ -40,6 +42,7 @@ class Node:
     def __init__(self) -> None:
         self.reason: str | None = None
         self.backups = Backups(None)
+        self.part_of_backup = PartOfBackup(Path(), None, lambda: 0)
         self.broker = LoneNode().broker
         self.now = Statistics(publish_received=7, publish_dropped={"slow-consumer": 3}, clients_connected=2)
 
@@ -69,6 +72,9 @@ class Node:
         Management("lone", self.broker, NoOtherNodes()).ask(kind, argument, most, answers.append)
         return answers[0]
 
+    async def change_access(self, kind: EntryKind, name: str, value: dict[str, Any] | None) -> Gathered:
+        return await self.ask("change", administration.order(self.broker, "lone", kind, name, value), 5)
+
     async def publish(self, order: PublishOrder) -> dict[str, Any]:
         raise CannotPublish(f"nobody publishes {order.topic} here")
 
@@ -96,7 +102,7 @@ class JoinedNode(Node):
         self.addresses = ["127.0.0.1:1"]
 
     def network_view(self, *, tables: bool = False) -> NetworkView:
-        link = LinkView("b", "00000000000000ff", True, False, 3, 10, 2000, 1000, 500, 4, 2, 1)
+        link = LinkView("b", "00000000000000ff", True, False, 3, 10, 2000, 1000, 500, 4, 2, 1, 13)
         streams = {"b": "synced", "c": "synced", "d": "fetching"}
         overlay = {"overlay": "static", "links": ["b"]}
         return NetworkView(
@@ -110,6 +116,9 @@ class JoinedNode(Node):
             forwarded=5,
             refused=1,
             loose_dropped={"no-way": 3},
+            gaps={"d": {"messages_at_most": 7, "age_s": 2.5}, "e": {"messages_at_most": 1, "age_s": 60.0}},
+            ways={"claims": 4, "contradicted": 1},
+            carried={"messages": 3, "evicted": 9},
         )
 
     def neighbours(self) -> list[str]:
@@ -230,7 +239,7 @@ def test_every_statistic_is_a_metric() -> None:
     for found in dataclasses.fields(Statistics):
         value: Any = {"why": 12345} if found.default_factory is not dataclasses.MISSING else 12345
         changed = Statistics(**{found.name: value})
-        assert value in [metric.read(changed) for metric in METRICS], f"{found.name} is in no line of METRICS"
+        assert value in [metric.read(changed) for metric in METRICS], f"{found.name} has no mark"
     assert b"sterna_uptime_seconds 0.0" in exposition(Statistics())
 
 
@@ -397,3 +406,16 @@ def test_it_also_listens_on_a_unix_socket(tmp_path: Path) -> None:
         await port.stop()
 
     _on_both_loops(main)
+
+
+def test_a_node_of_a_network_is_ready_for_the_next_one_when_it_hears_all_that_can_be_reached() -> None:
+    link = LinkView("b", "00000000000000ff", True, False, 3, 10, 2000, 1000, 500, 4, 2, 1, 13)
+    alone = NetworkView("net", "a", 7, "advertisement", {}, [dataclasses.replace(link, connected=False)])
+    assert why_not_caught_up(lone_view("lone", 3), 0) is None
+    assert why_not_caught_up(alone, 5) == "no link to another node yet"
+    assert why_not_caught_up(alone, 31) is None, "perhaps it is the only one"
+    view = dataclasses.replace(alone, links=[link], streams={"b": "synced", "c": "fetching", "d": "unsynced"})
+    assert why_not_caught_up(view, 5) is None, "nobody leads to c and d"
+    view = dataclasses.replace(view, paths={"b": "b", "c": "b", "d": "b"})
+    assert why_not_caught_up(view, 119) == "messages of c, d do not come in yet"
+    assert why_not_caught_up(view, 121) is None, "it holds nobody up for longer"

@@ -50,6 +50,7 @@ def test_the_network_is_counted() -> None:
             for sample in family.samples
         }
         assert samples["sterna_links",] == 1
+        assert samples["sterna_link_up", "b"] == 1
         assert samples["sterna_link_messages_total", "b"] == 10
         assert samples["sterna_link_bytes_total", "b"] == 2000
         assert samples["sterna_link_control_bytes_total", "b"] == 500
@@ -57,7 +58,14 @@ def test_the_network_is_counted() -> None:
         assert samples["sterna_network_messages_forwarded_total",] == 5
         assert samples["sterna_network_messages_taken_total",] == 0
         assert samples["sterna_network_messages_refused_total",] == 1
-        assert [samples["sterna_streams", state] for state in ("synced", "fetching", "unsynced")] == [2, 1, 0]
+        states = ("synced", "fetching", "unsynced", "doubtful")
+        assert [samples["sterna_streams", state] for state in states] == [2, 1, 0, 0]
+        assert samples["sterna_network_ways_total", "contradicted"] == 1
+        assert samples["sterna_network_gaps",] == 2
+        assert samples["sterna_network_gap_messages",] == 8
+        assert samples["sterna_network_gap_seconds",] == 60
+        assert samples["sterna_network_carried",] == 3
+        assert samples["sterna_network_carried_dropped_total",] == 9
 
     _run(test, JoinedNode())
 
@@ -68,7 +76,7 @@ def test_a_node_that_is_alone_is_a_network_of_one() -> None:
         view = json.loads(body)
         assert (status, view["node"], view["network"], view["links"]) == (200, "lone", "", [])
         status, _, body = await _get(bind, "/neighbours")
-        assert (status, json.loads(body)) == (200, {"neighbours": [], "dialled": {}})
+        assert (status, json.loads(body)) == (200, {"neighbours": [], "dialled": {}, "foreign": {}})
         status, why = await _post(bind, CHANGE)
         assert (status, "no [network] table" in why) == (400, True)
         assert "sterna_links" not in (await _get(bind, "/metrics"))[2]

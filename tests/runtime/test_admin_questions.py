@@ -38,9 +38,57 @@ def test_a_bad_question_is_refused_with_the_remedy() -> None:
     _run(test, Node())
 
 
+def test_bans_users_and_rules_are_set_and_listed() -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        for page, body in (
+            ("/bans", '{"client": "meter", "for_s": 60, "reason": "noise"}'),
+            ("/users", '{"user": "ann", "password": "secret"}'),
+            ("/users", '{"user": "bob", "bar": true}'),
+            ("/access", '{"name": "r", "filters": ["a/#"], "effect": "deny"}'),
+        ):
+            status, said = await _post(bind, page, body)
+            assert (status, json.loads(said)["rows"]) == (200, [{"node": "lone", "disconnected": 0}])
+        (ban,) = json.loads((await _get(bind, "/bans"))[2])["rows"]
+        assert (ban["name"], ban["reason"], 0 < ban["ends_in_s"] <= 60) == ("client:meter", "noise", False)
+        users = json.loads((await _get(bind, "/users"))[2])["rows"]
+        assert [(one["user"], one["barred"]) for one in users] == [("ann", False), ("bob", True)]
+        rules = json.loads((await _get(bind, "/access"))[2])["rows"]
+        assert [(one["name"], one["effect"]) for one in rules] == [("r", "deny"), (None, "allow")]
+        (found,) = json.loads((await _get(bind, "/access/check?request=%7B%22topic%22%3A%22a%2Fb%22%7D"))[2])["rows"]
+        assert (found["allowed"], found["reason"]) == (False, "rule 1 denies a/#")
+
+    _run(test, Node())
+
+
+def test_a_bad_change_is_refused_with_the_remedy() -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        for page, body, status, part in (
+            ("/bans", "{}", 409, "name one of client, user and address"),
+            ("/bans", '{"client": "a", "user": "b"}', 409, "name one of"),
+            ("/bans", '{"client": "a", "for_s": -1}', 400, "for_s"),
+            ("/bans", '{"address": "nowhere"}', 409, "no IP address"),
+            ("/users", '{"user": "ann"}', 409, "say one of"),
+            ("/users", '{"user": "ann", "password": ""}', 409, "empty"),
+            ("/users", '{"user": "a:b", "password": "x"}', 409, "cannot be used"),
+            ("/access", '{"name": "r"}', 409, "no topic"),
+            ("/access", '{"name": "r", "filters": ["a"], "effect": "maybe"}', 400, "effect"),
+        ):
+            said = await _post(bind, page, body)
+            assert (said[0], part in said[1]) == (status, True), said
+        assert (await _get(bind, "/access/check?request=x"))[0] == 400
+
+    _run(test, Node())
+
+
 def test_beyond_this_machine_nobody_is_disconnected_without_the_token() -> None:
     async def test(_port: AdminPort, bind: Bind) -> None:
-        assert (await _post(bind, "/kick", '{"client": "c"}'))[0] in (401, 403)
+        for page, order in (
+            ("/kick", '{"client": "c"}'),
+            ("/bans", '{"client": "c"}'),
+            ("/users", "{}"),
+            ("/access", "{}"),
+        ):
+            assert (await _post(bind, page, order))[0] in (401, 403)
 
     _run(test, Node(), guard=BEYOND)
 

@@ -211,6 +211,10 @@ transport = "websockets"
             "sterna.toml:4: [admin] bind: [::1]:5 is already taken in line 2; use another port",
         ),
         ("[admin]\nbind = '0.0.0.0:1'", "sterna.toml:2: [admin] bind: 0.0.0.0:1 shows metrics to everybody"),
+        (
+            "[admin]\nanonymous = false",
+            "sterna.toml:2: [admin] anonymous: nobody may read here or change anything; set token_file",
+        ),
         ("[admin]\ntoken = 'short'", "sterna.toml:2: [admin] token: the token of the admin port has 5 bytes"),
         (
             "[authentication]\ncertificates = true",

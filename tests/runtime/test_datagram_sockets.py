@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 
 from sterna.runtime.config.schema import Bind
-from sterna.runtime.config.settings import NetworkTable, Tree
+from sterna.runtime.config.settings import Mobile, NetworkTable, Tree
+from sterna.runtime.links.hello_sockets import HelloSockets
 from sterna.runtime.links.network_sockets import Datagrams, memory_mib, processor_mhz
 
 GROUP = "239.255.83.99"
+IP_RECVTTL = 12
+"""Of Linux; Python does not name it."""
 PATIENCE_S = 60.0
 
 
@@ -28,11 +31,11 @@ def free_port() -> int:
 
 
 def table(group: Bind | None) -> NetworkTable:
-    return NetworkTable(name="n", bind=Bind("127.0.0.1", 0), tree=Tree(multicast=group))
+    return NetworkTable(name="n", bind=Bind("127.0.0.1", 0), overlay="spanning-tree", tree=Tree(multicast=group))
 
 
 class Ear:
-    """What one pair of sockets heard."""
+    """All that one pair of sockets heard."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
@@ -95,6 +98,47 @@ def test_what_is_sent_into_the_group_leaves_so_a_stranger_that_joined_hears_it()
                 assert await asyncio.to_thread(stranger.recv, 100) == b"call"
             finally:
                 caller.close()
+
+    asyncio.run(story())
+
+
+def of_nodes_that_move(bind: str, group: Bind) -> NetworkTable:
+    return NetworkTable(name="n", bind=Bind(bind, 0), overlay="mobile", mobile=Mobile(multicast=group))
+
+
+def test_a_hello_goes_no_further_than_the_link() -> None:
+    """A router would pass nothing on that has one hop left."""
+
+    async def story() -> None:
+        group = Bind(GROUP, free_port())
+        with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as stranger:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            stranger.setsockopt(socket.IPPROTO_IP, IP_RECVTTL, 1)
+            stranger.bind((group.host, group.port))
+            member = struct.pack("4s4s", socket.inet_aton(GROUP), socket.inet_aton("127.0.0.1"))
+            stranger.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
+            stranger.settimeout(PATIENCE_S)
+            caller = await HelloSockets.open(of_nodes_that_move("127.0.0.1", group), Ear())
+            try:
+                caller.send_discovery(b"hello")
+                data, told, *_ = await asyncio.to_thread(stranger.recvmsg, 100, 100)
+            finally:
+                caller.close()
+        assert data == b"hello"
+        assert told == [(socket.IPPROTO_IP, socket.IP_TTL, struct.pack("@i", 1))]
+
+    asyncio.run(story())
+
+
+def test_neither_does_one_by_ipv6() -> None:
+    """Loopback carries no groups of IPv6, so the socket is asked."""
+
+    async def story() -> None:
+        caller = await HelloSockets.open(of_nodes_that_move("::1", Bind("ff02::5399", free_port())), Ear())
+        try:
+            assert caller._mouth.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS) == 1
+        finally:
+            caller.close()
 
     asyncio.run(story())
 

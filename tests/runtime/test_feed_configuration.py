@@ -29,7 +29,7 @@ def test_without_arrows_library_the_command_that_brings_it_is_named(
 ) -> None:
     loaded(tmp_path, toml)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InvalidConfiguration, match=r"pyarrow is missing; run: pip install 'sterna\[feed\]'"):
+    with pytest.raises(InvalidConfiguration, match=r"pyarrow is missing; run: pip install '.\[feed\]'"):
         loaded(tmp_path, toml)
 
 

@@ -24,10 +24,10 @@ from sterna.mqtt.properties import CONTENT_TYPE, CORRELATION_DATA, PAYLOAD_FORMA
 from sterna.mqtt.wire import binary
 from sterna.node import feed_pieces
 from sterna.node.arrow_checks import check_message
-from sterna.node.feed_pieces import AS_IT_LIES, CUT, Question, needles_of, pick, table_of, unpack
+from sterna.node.feed_pieces import AS_IT_LIES, CUT, FeedQuestion, needles_of, pick, table_of, unpack
 from sterna.vocabulary.errors import JournalCorrupt
 
-EVERYTHING = Question(0, 1 << 40)
+EVERYTHING = FeedQuestion(0, 1 << 40)
 
 
 def written(*groups: list[Message], events: list[bytes] | None = None) -> bytes:
@@ -41,7 +41,7 @@ def written(*groups: list[Message], events: list[bytes] | None = None) -> bytes:
     return data
 
 
-def read(data: bytes, question: Question, rows_min: int = 1) -> list[dict[str, Any]]:
+def read(data: bytes, question: FeedQuestion, rows_min: int = 1) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for kind, buffers in pick(data, question).pieces:
         for rows in unpack(memoryview(bytes((kind,)) + b"".join(buffers)), rows_min):
@@ -50,7 +50,7 @@ def read(data: bytes, question: Question, rows_min: int = 1) -> list[dict[str, A
     return found
 
 
-def kinds(data: bytes, question: Question) -> list[int]:
+def kinds(data: bytes, question: FeedQuestion) -> list[int]:
     return [kind for kind, _ in pick(data, question).pieces]
 
 
@@ -132,8 +132,8 @@ def test_a_frame_of_copies_alone_stays_on_the_node() -> None:
 
 def test_a_frame_with_few_rows_of_interest_is_cut_and_one_with_many_is_not() -> None:
     data = written([message(n) for n in range(900)])
-    few = Question(0, 900, FilterSet([b"plant/1"]))
-    many = Question(0, 900, FilterSet([b"plant/1", b"plant/2"]))
+    few = FeedQuestion(0, 900, FilterSet([b"plant/1"]))
+    many = FeedQuestion(0, 900, FilterSet([b"plant/1", b"plant/2"]))
     assert kinds(data, few) == [CUT]
     assert kinds(data, many) == [AS_IT_LIES]
     assert [row["offset"] for row in read(data, few)] == list(range(1, 900, 3))
@@ -148,7 +148,7 @@ def test_frames_without_a_word_of_the_filter_are_not_even_looked_into(monkeypatc
     monkeypatch.setattr(feed_pieces, "_look", look)
     data = written([message(n) for n in range(900)])
     filters = [b"office/+/temp"]
-    assert pick(data, Question(0, 900, FilterSet(filters), needles=needles_of(filters))).pieces == []
+    assert pick(data, FeedQuestion(0, 900, FilterSet(filters), needles=needles_of(filters))).pieces == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_needle_stands_in_every_topic_its_filter_matches(filters: list[bytes],
 
 def test_old_frames_are_left_out_by_their_headers() -> None:
     data = written([message(n) for n in range(10)], [message(n) for n in range(10, 20)])
-    question = Question(0, 20, since_us=(1_700_000_000 + 12) * 1_000_000, until_us=(1_700_000_000 + 15) * 1_000_000)
+    question = FeedQuestion(0, 20, since_us=(1_700_000_000 + 12) * 1_000_000, until_us=(1_700_000_000 + 15) * 1_000_000)
     assert pick(data, question).rows == 10
     assert [row["offset"] for row in read(data, question)] == [12, 13, 14]
 
@@ -183,6 +183,8 @@ _MESSAGES = st.lists(st.tuples(_TOPICS, st.booleans()), max_size=40)
     filters=st.none() | _FILTERS,
     bounds=st.tuples(st.integers(0, 80), st.integers(0, 80)),
     times=st.tuples(st.none() | st.integers(0, 80), st.none() | st.integers(0, 80)),
+    publishers=st.none() | st.sets(st.integers(0, 3), max_size=2),
+    qos=st.none() | st.sets(st.integers(0, 2), max_size=2),
     look=st.sampled_from([1, 10, 1000]),
     rows_min=st.sampled_from([1, 7, 1000]),
 )
@@ -191,6 +193,8 @@ def test_whatever_is_asked_for_comes_and_nothing_else(
     filters: list[bytes] | None,
     bounds: tuple[int, int],
     times: tuple[int | None, int | None],
+    publishers: set[int] | None,
+    qos: set[int] | None,
     look: int,
     rows_min: int,
 ) -> None:
@@ -199,12 +203,23 @@ def test_whatever_is_asked_for_comes_and_nothing_else(
     for group in groups:
         written_groups.append([])
         for topic, foreign in group:
-            written_groups[-1].append(message(number, topic, "elsewhere" if foreign else ""))
+            one = message(number, topic, "elsewhere" if foreign else "")
+            one.publisher, one.qos = b"p%d" % (number % 4), number % 3
+            written_groups[-1].append(one)
             number += 1
     data = written(*written_groups, events=[b"event"])
     since, until = (None if at is None else (1_700_000_000 + at) * 1_000_000 for at in times)
     interest = None if filters is None else FilterSet(filters)
-    question = Question(*bounds, interest, since, until, needles_of(filters) if filters else ())
+    named = None if publishers is None else frozenset(b"p%d" % one for one in publishers)
+    question = FeedQuestion(
+        *bounds,
+        interest,
+        since,
+        until,
+        needles_of(filters, list(named or ())),
+        named,
+        None if qos is None else frozenset(qos),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed_pieces, "LOOK_ROWS_MIN", look)
         found = [row["offset"] for row in read(data, question, rows_min)]
@@ -217,7 +232,23 @@ def test_whatever_is_asked_for_comes_and_nothing_else(
         and (interest is None or one.topic in interest)
         and (times[0] is None or offset >= times[0])
         and (times[1] is None or offset < times[1])
+        and (named is None or one.publisher in named)
+        and (qos is None or one.qos in qos)
     ]
+
+
+@pytest.mark.parametrize("look", [1, 1000])
+def test_rows_are_chosen_by_publisher_and_qos(look: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [message(number) for number in range(300)]
+    for number, one in enumerate(messages):
+        one.publisher, one.qos = b"p%d" % (number % 4), number % 3
+    data, named = written(messages), frozenset([b"p1", b"p2"])
+    question = FeedQuestion(0, 900, needles=needles_of(None, sorted(named)), publishers=named, qos=frozenset([2]))
+    monkeypatch.setattr(feed_pieces, "LOOK_ROWS_MIN", look)
+    assert [row["offset"] for row in read(data, question)] == [n for n in range(300) if n % 4 in (1, 2) and n % 3 == 2]
+    assert kinds(data, question) == [CUT if look == 1 else AS_IT_LIES]
+    nobody = FeedQuestion(0, 900, needles=needles_of(None, [b"nobody"]), publishers=frozenset([b"nobody"]))
+    assert pick(data, nobody).pieces == []
 
 
 def test_a_rotten_body_costs_its_frame_and_is_told() -> None:
@@ -243,7 +274,7 @@ def test_a_rotten_header_ends_the_chain_and_is_told() -> None:
 @given(st.integers(0, 5000), st.integers(1, 255), st.sampled_from([AS_IT_LIES, CUT]))
 def test_a_piece_that_was_tampered_with_is_refused_or_read(place: int, bits: int, kind: int) -> None:
     data = written([message(n) for n in range(300)])
-    question = Question(0, 300, FilterSet([b"plant/1"])) if kind == CUT else EVERYTHING
+    question = FeedQuestion(0, 300, FilterSet([b"plant/1"])) if kind == CUT else EVERYTHING
     ((_, buffers),) = pick(data, question).pieces
     piece = bytearray(bytes((kind,)) + b"".join(buffers))
     piece[place % len(piece)] ^= bits

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 import time
+from operator import methodcaller
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from sterna.journal.reader_cursors import ReaderCursors
 from sterna.journal.settings import JournalSettings
 from sterna.pipeline.feed.client import ConnectionLost
 from sterna.pipeline.feed.errors import FeedRefused, Trimmed
+from sterna.runtime.feed.audit_outcomes import KEPT, AuditedSubscription, AuditOutcome, AuditShelf
 
 TOKEN = "a token of sixteen bytes or more"
 MEMORY = JournalSettings(durability="memory", segment_bytes=64 * 1024)
@@ -246,3 +248,40 @@ def test_a_cursor_ahead_of_a_lost_journal_comes_back_to_its_end() -> None:
     readers.register("behind", 5)
     assert readers.bring_back(100) == ["ahead"]
     assert [one.committed for one in readers.records()] == [100, 5]
+
+
+# -- audits --
+
+
+def outcome(number: int) -> AuditOutcome:
+    counts = dict.fromkeys(("waiting", "dropped", "uncertain", "duplicated", "reordered", "resent", "violations"), 0)
+    worst = AuditedSubscription("meter", "a", "plant/#", 1, 5, 5, 0, 0, 0, violation=False)
+    return AuditOutcome(
+        at=float(number), took_s=1.0, nodes=["a"], not_audited=[], window="everything", subscriptions=1,
+        expected=5, delivered=5, lost=number, max_ms=1.5, worst=[worst], **counts,
+    )  # fmt: skip
+
+
+def test_the_last_outcomes_of_audits_are_kept_over_a_restart(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with FeedWorld(tmp_path) as world:
+            for number in range(KEPT + 3):
+                await world.ask(methodcaller("tell_audit", outcome(number)))
+        async with FeedWorld(tmp_path) as world:
+            assert [one.lost for one in world.feed.audits.outcomes] == list(range(3, KEPT + 3))
+            assert world.feed.audits.outcomes[-1] == outcome(KEPT + 2)
+
+    run(scene)
+
+
+def test_an_outcome_of_nonsense_is_refused_and_a_file_of_nonsense_is_forgotten(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with FeedWorld(tmp_path) as world:
+            with pytest.raises(FeedRefused, match="not a request"):
+                await world.ask(lambda client: client._ask({"op": "audited", "audit": {"at": "noon"}}))
+            assert world.feed.audits.outcomes == ()
+
+    run(scene)
+    file = tmp_path / "audits.json"
+    file.write_bytes(b'[{"at": "noon"}]')
+    assert AuditShelf(file).outcomes == ()

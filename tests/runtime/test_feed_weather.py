@@ -64,7 +64,7 @@ def _nonce(address: str) -> bytes:
 
 
 def _introduced(address: str, reader: str, proof: bytes) -> str:
-    """What a node answers to an introduction."""
+    """A node's answer to an introduction."""
     host, _, port = address.partition(":")
     with socket.create_connection((host, int(port)), 10) as raw:
         said = msgspec.msgpack.encode({"version": 1, "reader": reader, "proof": proof})

@@ -1,4 +1,4 @@
-"""What a gateway's admin port answers."""
+"""The answers of a gateway's admin port."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sterna.runtime.reloading import ReloadOutcome
 class Observed:
     def __init__(self, gateway: Gateway, reason: str | None = None) -> None:
         self.gateway = gateway
+        self.certificates = {"127.0.0.1:8883": 2e9, "upstream": 3e9}
         self._reason = reason
 
     def why_not_ready(self) -> str | None:
@@ -52,6 +53,7 @@ def test_metrics_count_what_happened_and_clients_say_where_they_are() -> None:
     town.wire().cut()
     observed = Observed(town.gateway)
     assert "sterna_gateway_losses_total 1.0" in body("/metrics", observed)
+    assert 'sterna_certificate_expiry_timestamp_seconds{listener="upstream"} 3e+09' in body("/metrics", observed)
     assert "sterna_gateway_clients 1.0" in body("/metrics", observed)
     assert "sterna_gateway_attached 0.0" in body("/metrics", observed)
     (view,) = json.loads(body("/clients", observed))

@@ -40,7 +40,8 @@ def read(tmp_path: Path, table: str) -> object:
         ('broker = "h:1"\nfrom_broker = ["a/+", "+/b"]', "match some of the same topics: write one filter"),
         ('broker = "h:1"\nto_broker = ["$SYS/#"]', "belong to one broker and never cross"),
         ('broker = "h:1"\nto_broker = ["$share/g/a"]', "leave out `$share/group/`"),
-        ('broker = "h:1"\nto_broker = []', 'write ["#"] for all topics'),
+        ('broker = "h:1"\nonly_wanted = true', "nobody tells the node what the broker's clients want"),
+        ('broker = "h:1"\nfrom_broker = []\nto_broker = []', 'write ["#"] for all topics'),
         ('broker = "h:1"\nin_doubt = "perhaps"', '"repeat"'),
         ('broker = "h:1"\npassword_file = "nowhere"', "cannot be read"),
         ('broker = "h:1"\nca = "nowhere.pem"', "set tls = true"),
@@ -84,6 +85,7 @@ def test_filters_that_others_cover_are_no_mistake(tmp_path: Path) -> None:
         ([], "name the broker"),
         (["--broker", "nonsense"], "is not an address"),
         (["--broker", "127.0.0.1:1883"], "is this node itself"),
+        (["--broker", "h:1", "--mode", "sideways"], "is no mode: use attach or proxy"),
     ],
 )
 def test_the_command_names_what_is_wrong(

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import subprocess
+import tempfile
 import tomllib
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from live.left_out import leave_out
 from sterna.broker.access.authorization import AccessList
 from sterna.cli.main import main
 from sterna.runtime.config import access
@@ -18,12 +25,43 @@ from sterna.runtime.config.loading import load
 from sterna.runtime.config.settings import ControlTable
 from sterna.runtime.mosquitto.acl_file import AclTranslation
 from sterna.runtime.mosquitto.conf_lines import read_lines
-from sterna.runtime.mosquitto.options import IMPOSSIBLE
+from sterna.runtime.mosquitto.options import (
+    IMPOSSIBLE,
+    LISTENER_OPTIONS,
+    NEEDLESS,
+    NUMBERS,
+    SECURITY_OPTIONS,
+)
 from sterna.runtime.mosquitto.translation import Translation, translate
-from sterna.runtime.mosquitto.writing import as_toml
+from sterna.runtime.mosquitto.writing import as_json, as_toml
 from sterna.vocabulary.errors import ConfigurationError
 
 EXAMPLE = Path("/usr/share/doc/mosquitto/examples/mosquitto.conf")
+WHOLE = """per_listener_settings true
+listener 1884 127.0.0.1
+allow_anonymous true
+max_connections 10
+listener 8883
+certfile server.pem
+keyfile server.key
+require_certificate true
+port 1885
+bind_address 127.0.0.1
+persistence true
+persistence_location /var/lib/mosquitto/
+persistent_client_expiration 2w
+max_queued_messages 1000
+max_inflight_messages 20
+message_size_limit 0
+log_type all
+log_dest file /var/log/mosquitto.log
+retain_available false
+clientid_prefixes dev-
+plugin /usr/lib/x.so
+acl_file none.acl
+password_file none.passwords
+include_dir nowhere
+"""
 SALTED = "ann:$7$101$2+KTaD95DtsxldHs$" + "A" * 86 + "=="
 
 
@@ -230,6 +268,165 @@ topic x sideways
     assert "hush" not in told.out + told.err
 
 
+BRIDGES = """connection plant
+address broker.example
+topic sensors/# in 2
+topic commands/# out 2 site/ site/
+topic both/+ both 2
+topic late/# in 1
+topic renamed/# in 2 "" far/
+topic $SYS/# in 2
+remote_username me
+remote_password hush
+remote_clientid bridge-1
+keepalive_interval 20
+restart_timeout 2 30
+bridge_cafile {directory}/ca.pem
+bridge_insecure true
+cleansession true
+try_private true
+notifications false
+bridge_alpn mqtt
+connection second
+address 192.0.2.7:1884
+topic x out 2
+connection nowhere
+topic y out 2
+"""
+
+
+def test_the_first_bridge_becomes_the_broker_that_the_node_joins(tmp_path: Path) -> None:
+    found = translate(conf(tmp_path, BRIDGES.format(directory=tmp_path)))
+    assert found.tables["interworking"] == {
+        "broker": "broker.example:1883",
+        "user": "me",
+        "client_id": "bridge-1",
+        "keep_alive_s": 20,
+        "pause_s": 2,
+        "pause_max_s": 30,
+        "tls": True,
+        "ca": f"{tmp_path}/ca.pem",
+        "check_names": False,
+        "from_broker": ["sensors/#", "both/+", "late/#"],
+        "to_broker": ["site/commands/#", "both/+"],
+    }
+    told = {one.line.text: one.reason for one in found.untranslated}
+    assert told == {
+        "topic late/# in 1": "a node carries messages at their own QoS, not at 1 at most",
+        'topic renamed/# in 2 "" far/': "a node does not rename topics",
+        "topic $SYS/# in 2": "'$SYS/#': topics that begin with `$` belong to one broker and never cross",
+        "cleansession true": "a node keeps its session at the broker, so that nothing is lost",
+        "bridge_alpn mqtt": "a node has no such setting for a broker that it joins",
+        "connection second": "a node joins one broker",
+        "connection nowhere": "nothing of this bridge can be carried",
+    } | {"connection nowhere": told["connection nowhere"]}
+    assert [one.reason for one in found.untranslated if one.line.text == "connection nowhere"] == [
+        "the bridge has no address line",
+        "nothing of this bridge can be carried",
+    ]
+
+
+def test_the_password_of_a_bridge_goes_into_a_file_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "connection c\naddress h:1884\ntopic # both 2\nremote_username me\nremote_password hush\n"
+    file, output = conf(tmp_path, text), tmp_path / "sterna.toml"
+    main_ends(["import", str(file), "-o", str(output)], 0)
+    table = load(output, {}).interworking
+    assert table is not None
+    assert (table.broker, table.user) == ("h:1884", "me")
+    assert table.password_file is not None
+    assert table.password_file.read_text() == "hush\n"
+    assert table.password_file.stat().st_mode & 0o077 == 0
+    assert "hush" not in output.read_text() + "".join(capsys.readouterr())
+
+
+def test_a_bridge_that_carries_one_way_leaves_the_other_empty(tmp_path: Path) -> None:
+    tables, _ = translated(tmp_path, "connection c\naddress h\ntopic a/# out 2\n")
+    assert (tables["interworking"]["from_broker"], tables["interworking"]["to_broker"]) == ([], ["a/#"])
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_damaged_file_is_translated_or_refused_in_words(tmp_path: Path, seed: int) -> None:
+    """Words of real files in any order, cut, doubled and with bytes that are no text."""
+    dice = random.Random(seed)
+    lines = (WHOLE + BRIDGES.format(directory=tmp_path)).splitlines()
+    words = [word for line in lines for word in line.split()]
+    damaged = []
+    for line in dice.choices(lines, k=dice.randrange(1, 40)):
+        parts = line.split(" ")
+        for _ in range(dice.randrange(3)):
+            place = dice.randrange(len(parts))
+            parts[place] = dice.choice(
+                [dice.choice(words), "", "-1", "9" * 30, "\udcff\x00\x85", "a" * 5_000, "[", "#", '"', "\u0662"]
+            )
+        damaged.append(" ".join(parts))
+    file = tmp_path / "mosquitto.conf"
+    file.write_bytes("\n".join(damaged).encode("utf-8", "surrogateescape"))
+    try:
+        found = translate(file)
+    except ConfigurationError:
+        return
+    tomllib.loads(as_toml(found))
+    json.loads(as_json(found))
+    assert all(one.reason and one.remedy for one in found.untranslated)
+
+
+KEYS = sorted(
+    {line.split()[0] for line in WHOLE.splitlines()}
+    | {line.split()[0] for line in BRIDGES.splitlines() if line.split()}
+    | {*NUMBERS, *NEEDLESS, *IMPOSSIBLE, *LISTENER_OPTIONS, *SECURITY_OPTIONS}
+)
+_VALUES = st.one_of(
+    st.sampled_from(
+        ["true", "false", "0", "1883", "127.0.0.1", "::1", "passwords", "acl", ".", "2w", "websockets", "all"]
+    ),
+    st.integers().map(str),
+    st.text(max_size=30),
+    st.lists(st.sampled_from(["a/#", "+", "both", "in", "out", "2", '""', "local/", "far/"]), max_size=4).map(" ".join),
+)
+_LINES = st.lists(st.tuples(st.sampled_from(KEYS) | st.text(max_size=10), _VALUES).map(" ".join), max_size=12)
+_ACL_LINES = st.lists(
+    st.tuples(
+        st.sampled_from(["user", "topic", "pattern", "topic read", "topic deny", "pattern readwrite"])
+        | st.text(max_size=8),
+        st.sampled_from(["a/#", "%u/+", "%c", "#/a", "$SYS/#"]) | st.text(max_size=20),
+    ).map(" ".join)
+)
+_PASSWORD_LINES = st.lists(
+    st.sampled_from([SALTED, SALTED[:-9], "ann:", ":", "bob:$6$x$y", "eve:$7$999999999999$a$b"]) | st.text(max_size=40)
+)
+
+
+@pytest.mark.slow
+@given(_LINES, _ACL_LINES, _PASSWORD_LINES, st.binary(max_size=20))
+@settings(max_examples=300, deadline=None)
+def test_any_file_becomes_a_configuration_or_an_error_in_words(
+    conf_lines: list[str], acl: list[str], passwords: list[str], end: bytes
+) -> None:
+    """By the command itself; the file that it wrote is taken by a node, or refused in words."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        (directory / "passwords").write_text("\n".join(passwords), "utf-8", "surrogateescape")
+        (directory / "acl").write_text("\n".join(acl), "utf-8", "surrogateescape")
+        file, output = directory / "mosquitto.conf", directory / "node" / "sterna.toml"
+        output.parent.mkdir()
+        file.write_bytes("\n".join(conf_lines).encode("utf-8", "surrogateescape") + end)
+        with suppress(SystemExit), redirect_stdout(StringIO()), redirect_stderr(StringIO()) as told:
+            main(["import", str(file), "--output", str(output)])
+        if not output.exists():
+            assert told.getvalue()
+            return
+        with suppress(ConfigurationError):
+            load(output, {})
+
+
+def test_a_password_that_stands_in_the_wrong_place_is_not_shown(tmp_path: Path) -> None:
+    found = translate(conf(tmp_path, "remote_password hush\n"))
+    assert refused(found) == ["remote_password"]
+    assert "hush" not in as_toml(found) + as_json(found)
+
+
 def test_tls_lines_become_those_of_the_listener(tmp_path: Path) -> None:
     for name in "server.pem", "server.key", "ca.pem":
         (tmp_path / name).write_text("")
@@ -314,7 +511,7 @@ def test_hashes_of_mosquitto_passwd_admit_their_users(tmp_path: Path) -> None:
         try:
             subprocess.run(["mosquitto_passwd", "-H", kind, "-b", file, user, f"{user}'s"], check=True)
         except FileNotFoundError:
-            pytest.skip("mosquitto_passwd is not installed")
+            leave_out("there is no mosquitto_passwd; as root: apt-get install mosquitto")
     users = access.passwords(file)
     for user in "ann", "bob":
         assert users.verify(user, f"{user}'s".encode(), now=0.0)

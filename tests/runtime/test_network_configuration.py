@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -70,8 +71,8 @@ def test_every_link_setting_is_a_key_with_the_same_default(tmp_path: Path) -> No
     assert {found.name: getattr(links, found.name) for found in tunable} == {
         found.name: found.default for found in tunable
     }
-    # `certified` follows from check_nodes in [network.tls].
-    assert {found.name for found in tunable} - {"certified"} <= set(keys_of(NetworkTable))
+    # `certified` follows from check_nodes in [network.tls]; versions are those of the release.
+    assert {found.name for found in tunable} - {"certified", "speaks"} <= set(keys_of(NetworkTable))
 
 
 def test_the_key_may_come_from_the_environment_and_is_never_printed(tmp_path: Path) -> None:
@@ -138,6 +139,9 @@ class _World:
 
     def hold_links(self, dial: dict[str, str]) -> None:
         raise AssertionError
+
+    def silent_s(self, peer: str) -> float:
+        return inf
 
     def report(self, event: str, **fields: object) -> None:
         raise AssertionError

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sterna.adaptation.draining import DrainingTuning, On
-from sterna.adaptation.picture import NodeState
+from sterna.adaptation.draining import DrainEvent, DrainingTuning
+from sterna.adaptation.picture import WorkerNodeState
 from sterna.runtime.adaptation.node_hosts import CommandHost, HostFailure, ProcessHost, Remembered
-from sterna.runtime.adaptation.node_keeper import NodeKeeper
+from sterna.runtime.adaptation.node_keeper import NodeKeeper, is_joined
 from sterna.runtime.adaptation.worker_settings import WorkerTable
 
 TRUE, FALSE = ("/bin/true",), ("/bin/false",)
@@ -48,7 +48,7 @@ def test_a_status_that_fails_hangs_or_is_missing_means_that_the_node_does_not_ru
 class Watched(NodeKeeper):
     """A keeper that looks until something has happened."""
 
-    async def until(self, state: NodeState) -> None:
+    async def until(self, state: WorkerNodeState) -> None:
         deadline = time.monotonic() + 60
         while self.state is not state:
             assert time.monotonic() < deadline, f"waited in vain for {state}; it is {self.state}"
@@ -87,11 +87,11 @@ def test_a_node_that_does_not_start_is_left_out_with_a_growing_pause(tmp_path: P
     async def work() -> None:
         pauses = []
         for _ in range(2):
-            assert await one.order(On.START_ORDERED) == ""
-            await one.until(NodeState.OFF)
+            assert await one.order(DrainEvent.START_ORDERED) == ""
+            await one.until(WorkerNodeState.OFF)
             assert "no room" in one.trouble
             pauses.append(one.life.barred_until - time.monotonic())
-            assert "barred for" in await one.order(On.START_ORDERED)
+            assert "barred for" in await one.order(DrainEvent.START_ORDERED)
             one.life.barred_until = 0.0
         assert pauses[1] > pauses[0] + 0.5
 
@@ -103,10 +103,10 @@ def test_a_status_that_lies_does_not_make_a_node(tmp_path: Path) -> None:
     one = keeper(tmp_path / "w", TRUE, TRUE)
 
     async def work() -> None:
-        assert await one.order(On.START_ORDERED) == ""
-        await one.until(NodeState.STUCK)
+        assert await one.order(DrainEvent.START_ORDERED) == ""
+        await one.until(WorkerNodeState.STUCK)
         assert one.trouble != ""
-        assert await one.order(On.START_ORDERED) != ""
+        assert await one.order(DrainEvent.START_ORDERED) != ""
 
     run(work)
 
@@ -115,8 +115,8 @@ def test_a_start_that_lies_does_not_make_a_node(tmp_path: Path) -> None:
     one = keeper(tmp_path / "w", TRUE, FALSE)
 
     async def work() -> None:
-        assert await one.order(On.START_ORDERED) == ""
-        await one.until(NodeState.OFF)
+        assert await one.order(DrainEvent.START_ORDERED) == ""
+        await one.until(WorkerNodeState.OFF)
         assert one.life.failures == 1
 
     run(work)
@@ -124,19 +124,19 @@ def test_a_start_that_lies_does_not_make_a_node(tmp_path: Path) -> None:
 
 def test_a_fixed_node_is_not_stopped_by_order(tmp_path: Path) -> None:
     one = keeper(tmp_path / "w", TRUE, TRUE, fixed=True)
-    one.life.state = NodeState.SERVING
-    assert asyncio.run(one.order(On.STOP_ORDERED)) == "its node is fixed"
+    one.life.state = WorkerNodeState.SERVING
+    assert asyncio.run(one.order(DrainEvent.STOP_ORDERED)) == "its node is fixed"
 
 
 def test_a_worker_remembers_and_begins_anew_if_its_memory_is_damaged(tmp_path: Path) -> None:
     one = keeper(tmp_path / "w", TRUE, TRUE)
-    one.life.state = NodeState.SERVING
+    one.life.state = WorkerNodeState.SERVING
     one.life.owed = {"x"}
     one.save()
     again = keeper(tmp_path / "w", TRUE, TRUE)
-    assert (again.state, again.life.owed) == (NodeState.SERVING, {"x"})
+    assert (again.state, again.life.owed) == (WorkerNodeState.SERVING, {"x"})
     (tmp_path / "w" / "state.json").write_bytes(b"\xff{")
-    assert keeper(tmp_path / "w", TRUE, TRUE).state is NodeState.OFF
+    assert keeper(tmp_path / "w", TRUE, TRUE).state is WorkerNodeState.OFF
 
 
 def test_a_process_is_known_by_its_start_not_by_its_number(tmp_path: Path) -> None:
@@ -166,9 +166,30 @@ def test_a_node_that_owes_something_is_started_when_the_other_is_back_and_not_fo
             one.serves(name)
             await one.look()
             states.append(one.state)
-        assert states == [NodeState.OFF, NodeState.DRAINING]
+        assert states == [WorkerNodeState.OFF, WorkerNodeState.DRAINING]
 
     run(work)
     assert one._back() == {"away"}
     one._served_at["away"] -= 60
     assert one._back() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("streams", "siblings", "joined"),
+    [
+        ({"cloud": "synced"}, {}, True),
+        ({"cloud": "fetching"}, {}, False),
+        ({}, {}, False),
+        ({"w-2": "synced"}, {"w-2": {"w": "synced"}}, False),
+        ({"w-2": "synced", "cloud": "synced"}, {"w-2": {"w": "synced"}}, False),
+        ({"w-2": "synced", "cloud": "synced"}, {"w-2": {"w": "synced", "cloud": "fetching"}}, False),
+        ({"w-2": "synced", "cloud": "synced"}, {"w-2": {"w": "synced", "cloud": "synced"}}, True),
+        ({"w-2": "synced"}, {}, True),
+    ],
+)
+def test_a_node_is_joined_when_all_its_processes_hear_nodes_beyond_themselves(
+    streams: dict[str, str], siblings: dict[str, dict[str, str]], joined: bool
+) -> None:
+    """The last: a node of another worker that only bears such a name."""
+    view = {"paths": dict.fromkeys(streams, "link"), "streams": streams, "siblings": siblings}
+    assert is_joined(view) is joined

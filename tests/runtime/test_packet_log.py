@@ -23,8 +23,9 @@ from conformance.packets import (
     Unsubscribe,
     Will,
 )
+from sterna.mqtt.packet_text import HEAD_BYTES
 from sterna.mqtt.packets import encode_connack, encode_suback
-from sterna.runtime.listeners.packet_log import HEAD_BYTES, PacketLog
+from sterna.runtime.listeners.packet_log import PacketLog
 
 
 class Kept(logging.Handler):

@@ -14,7 +14,9 @@ import pytest
 
 from sterna.journal.store import BEGINNING, Position
 from sterna.runtime.disk.session_store import SessionStore
+from sterna.vocabulary import versions
 from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.versions import Versions
 
 
 @pytest.fixture
@@ -105,13 +107,35 @@ def test_commits_wait_for_the_disk(path: Path) -> None:
     assert (mode, synchronous) == ("wal", 2)
 
 
-@pytest.mark.parametrize("schema", [1, 12])
-def test_a_schema_of_the_past_or_the_future_is_refused_by_name(path: Path, schema: int) -> None:
+@pytest.mark.parametrize(
+    ("schema", "remedy"), [(1, "upgrade by way of the releases"), (12, "a newer release wrote it")]
+)
+def test_a_schema_of_the_past_or_the_future_is_refused_by_name(path: Path, schema: int, remedy: str) -> None:
     SessionStore(path).close()
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA user_version = {schema}")
     database.close()
-    with pytest.raises(JournalError, match=f"{path} has session schema {schema}, this Sterna knows 2"):
+    with pytest.raises(
+        JournalError, match=f"{path} is of version {schema}, this release understands {versions.SESSIONS}; {remedy}"
+    ):
+        SessionStore(path)
+
+
+def test_a_schema_of_the_release_before_is_brought_up_to_date_and_keeps_its_contents(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SessionStore(path) as store:
+        store.checkpoint(Position(1, 2, 3), {"a": b"one"}, [], {b"t": b"kept"}, [])
+    newest = versions.SESSIONS.newest
+    monkeypatch.setattr("sterna.vocabulary.versions.SESSIONS", Versions(newest, newest + 1))
+    monkeypatch.setattr("sterna.runtime.disk.session_store._UPGRADES", {newest: "CREATE TABLE more (name TEXT);"})
+    for _ in range(2):
+        with SessionStore(path) as store:
+            assert store.load().sessions == {"a": b"one"}
+            assert store.load().retained == {b"t": b"kept"}
+            assert store._database.execute("SELECT * FROM more").fetchall() == []
+    monkeypatch.undo()
+    with pytest.raises(JournalError, match="a newer release wrote it"):
         SessionStore(path)
 
 

@@ -22,6 +22,7 @@ from sterna.journal.store import BEGINNING, Group, Position
 from sterna.mqtt.message import Message
 from sterna.runtime.disk.segment_files import FileStore
 from sterna.vocabulary.errors import ConfigurationError, JournalError
+from sterna.vocabulary.versions import Versions
 
 SETTINGS = JournalSettings()
 SMALL_SEGMENTS = JournalSettings(segment_bytes=4096, retention_bytes=16384)
@@ -170,10 +171,12 @@ def test_a_node_name_that_does_not_fit_a_segment_is_refused(tmp_path: Path) -> N
 def test_an_unknown_format_is_refused_and_the_lock_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / f"{0:020d}-{1:010d}.sterna"
     with monkeypatch.context() as future:
-        future.setattr("sterna.journal.frames.FORMAT_VERSION", 9)
+        future.setattr("sterna.vocabulary.versions.JOURNAL", Versions(8, 9))
         path.write_bytes(segment_header("node-1", 1))
     for _ in range(2):
-        with pytest.raises(JournalError, match=f"{path} is written in journal format 9"):
+        with pytest.raises(
+            JournalError, match=f"{path} is of version 9, this release understands 2; a newer release wrote it"
+        ):
             FileStore(tmp_path, SETTINGS, "node-1")
     assert path.stat().st_size == SEGMENT_HEADER_BYTES
 

@@ -1,4 +1,4 @@
-"""What goes wrong while a client is moved, and the town it goes wrong in."""
+"""Faults while a client is moved, and the town in which they happen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import combinations
 from town import Town
 
 from sterna.simulation.gateway import GatewayMachine
-from sterna.simulation.machine import Machine
+from sterna.simulation.machine import SimulatedMachine
 from sterna.simulation.network import Path
 from sterna.simulation.network_checkers import one_owner
 
@@ -34,7 +34,9 @@ def lengthen(town: Town, way: str) -> None:
 
 def crash(name: str, *, power: bool) -> Fault:
     def fault(town: Town) -> None:
-        machine: Machine | GatewayMachine = town.gateway if town.gateway and name == "gateway" else town.machine(name)
+        machine: SimulatedMachine | GatewayMachine = (
+            town.gateway if town.gateway and name == "gateway" else town.machine(name)
+        )
         machine.kill(power=power)
         town.scene.kernel.after(AWAY_S, machine.boot)
 

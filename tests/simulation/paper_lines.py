@@ -9,14 +9,14 @@ from typing import Protocol
 
 from sterna.simulation.papers.ideal_tree import BrokerFactory, IdealTree, Sent
 from sterna.simulation.papers.messages import BmigLine, Name, PaperMessage
-from sterna.simulation.papers.mft import EXPLAINED, PRINTED, MftBroker, Reading
+from sterna.simulation.papers.mft import EXPLAINED, PRINTED, MftBroker, MftReading
 from sterna.simulation.papers.simple_routing import Send
 from sterna.simulation.papers.wrong_tables import FIGURE_TREE
 
 __all__ = ["EXPLAINED", "PRINTED", "claims", "figure_tree", "mft", "replace"]
 
 
-def mft(reading: Reading) -> BrokerFactory:
+def mft(reading: MftReading) -> BrokerFactory:
     def broker(name: Name, send: Send) -> MftBroker:
         return MftBroker(name, send, reading)
 

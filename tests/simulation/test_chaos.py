@@ -16,7 +16,7 @@ from sterna.cli.simulate import ANY, of_seed, replay_command
 from sterna.journal.settings import JournalSettings
 from sterna.overlay.kinds import OVERLAYS
 from sterna.routing.strategies import STRATEGIES as ALL_STRATEGIES
-from sterna.simulation.chaos import Chaos, Outcome, Plan
+from sterna.simulation.chaos import Chaos, Outcome, StormPlan
 from sterna.simulation.faults import ALL_KINDS, KINDS, LONE_KINDS
 from sterna.simulation.machine import MachineSettings
 
@@ -41,7 +41,7 @@ def seeds(first: int, count: int) -> list[object]:
 @pytest.mark.parametrize("block", seeds(1000, 100))
 def test_a_node_by_itself_keeps_every_promise(block: list[int]) -> None:
     for seed in block:
-        outcome = Chaos(Plan(seed, nodes=1, seconds=12, faults=LONE_KINDS)).run()
+        outcome = Chaos(StormPlan(seed, nodes=1, seconds=12, faults=LONE_KINDS)).run()
         assert outcome.kept, told(outcome)
         assert outcome.acknowledged > 0
 
@@ -51,7 +51,7 @@ def test_a_node_by_itself_keeps_every_promise(block: list[int]) -> None:
 @pytest.mark.parametrize("block", seeds(2000, 30))
 def test_nodes_that_are_one_network_keep_every_promise(block: list[int], strategy: str, overlay: str) -> None:
     for seed in block:
-        plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, overlay=overlay)
+        plan = StormPlan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, overlay=overlay)
         outcome = Chaos(plan).run()
         assert outcome.kept, told(outcome)
         assert outcome.arrived > outcome.acknowledged, "messages cross the network"
@@ -63,7 +63,7 @@ def test_nodes_that_are_one_network_keep_every_promise(block: list[int], strateg
 def test_clients_that_move_keep_every_promise_too(block: list[int], strategy: str, overlay: str) -> None:
     """Some turn up at one node after the other, and any may be moved by plan, told where to go or not."""
     for seed in block:
-        plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, overlay=overlay, roamers=3)
+        plan = StormPlan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, overlay=overlay, roamers=3)
         outcome = Chaos(replace(plan, server_references=seed % 2 == 0)).run()
         assert outcome.kept, told(outcome)
 
@@ -72,7 +72,7 @@ def test_clients_that_move_keep_every_promise_too(block: list[int], strategy: st
 @pytest.mark.parametrize("block", seeds(5000, 13))
 def test_so_do_those_that_move_between_two_nodes_which_have_nobody_else_to_ask(block: list[int], strategy: str) -> None:
     for seed in block:
-        outcome = Chaos(Plan(seed, nodes=2, seconds=8, faults=KINDS, strategy=strategy, roamers=3)).run()
+        outcome = Chaos(StormPlan(seed, nodes=2, seconds=8, faults=KINDS, strategy=strategy, roamers=3)).run()
         assert outcome.kept, told(outcome)
 
 
@@ -83,7 +83,9 @@ def test_what_a_publisher_says_comes_in_order_while_it_moves(block: list[int], s
     """What it said at the old node comes before what it says at the new."""
     faults = ("client-cut", "client-break")
     for seed in block:
-        plan = Plan(seed, seconds=6, faults=faults, publish_pause_s=0.1, strategy=strategy, overlay=overlay, roamers=3)
+        plan = StormPlan(
+            seed, seconds=6, faults=faults, publish_pause_s=0.1, strategy=strategy, overlay=overlay, roamers=3
+        )
         outcome = Chaos(plan).run()
         assert outcome.kept, told(outcome)
 
@@ -115,7 +117,7 @@ MOVES_THAT_BROKE = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "nodes", "roamers", "strategy", "overlay"), MOVES_THAT_BROKE)
 def test_what_broke_once_is_kept(seed: int, nodes: int, roamers: int, strategy: str, overlay: str) -> None:
-    plan = Plan(seed, nodes=nodes, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=roamers)
+    plan = StormPlan(seed, nodes=nodes, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=roamers)
     outcome = Chaos(plan).run()
     assert outcome.kept, told(outcome)
 
@@ -135,14 +137,16 @@ MOVES_OUT_OF_TURN = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "pause_s", "strategy", "overlay"), MOVES_OUT_OF_TURN)
 def test_publishers_that_move_are_read_in_order(seed: int, pause_s: float, strategy: str, overlay: str) -> None:
-    plan = Plan(seed, seconds=18, faults=KINDS, publish_pause_s=pause_s, strategy=strategy, overlay=overlay, roamers=3)
+    plan = StormPlan(
+        seed, seconds=18, faults=KINDS, publish_pause_s=pause_s, strategy=strategy, overlay=overlay, roamers=3
+    )
     outcome = Chaos(plan).run()
     assert outcome.kept, told(outcome)
 
 
-def away_for_long(seed: int, strategy: str, overlay: str) -> Plan:
+def away_for_long(seed: int, strategy: str, overlay: str) -> StormPlan:
     """Nodes are away for longer than their clients wait for them."""
-    plan = Plan(seed, nodes=3, seconds=18, faults=KINDS, fault_pause_s=2.0, strategy=strategy, overlay=overlay)
+    plan = StormPlan(seed, nodes=3, seconds=18, faults=KINDS, fault_pause_s=2.0, strategy=strategy, overlay=overlay)
     return replace(plan, roamers=3, owner_absent_s=1.5, long_outages=1.0)
 
 
@@ -186,7 +190,7 @@ def test_so_do_those_who_get_new_sessions_among_four_nodes(seed: int, strategy: 
 @pytest.mark.parametrize("block", seeds(6000, 4))
 def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], strategy: str) -> None:
     for seed in block:
-        plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, roamers=1, gateways=2)
+        plan = StormPlan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, roamers=1, gateways=2)
         outcome = Chaos(replace(plan, server_references=seed % 2 == 0)).run()
         assert outcome.kept, told(outcome)
 
@@ -206,14 +210,18 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
 def test_what_broke_once_for_new_sessions_behind_a_gateway_is_kept(
     seed: int, nodes: int, strategy: str, overlay: str
 ) -> None:
-    plan = Plan(seed, nodes=nodes, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2, gateways=2)
+    plan = StormPlan(
+        seed, nodes=nodes, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2, gateways=2
+    )
     outcome = Chaos(replace(plan, owner_absent_s=1.5, long_outages=1.0)).run()
     assert outcome.kept, told(outcome)
 
 
 #: (seed, strategy, overlay): half a minute with the default settings; each broke something once.
 DEFAULTS_THAT_BROKE = [
+    (7, "mobile", "mobile"),
     (35, "advertisement", "spanning-tree"),
+    (50, "advertisement", "spanning-tree"),
     (71, "advertisement", "spanning-tree"),
     (115, "subscription-flooding", "static"),
     (152, "advertisement", "static"),
@@ -237,7 +245,7 @@ DEFAULTS_THAT_BROKE = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "strategy", "overlay"), DEFAULTS_THAT_BROKE)
 def test_what_broke_once_with_default_settings_is_kept(seed: int, strategy: str, overlay: str) -> None:
-    plan = Plan(seed, seconds=30, faults=KINDS, strategy=strategy, overlay=overlay, roamers=1, gateways=1)
+    plan = StormPlan(seed, seconds=30, faults=KINDS, strategy=strategy, overlay=overlay, roamers=1, gateways=1)
     outcome = Chaos(replace(plan, expressions=1)).run()
     assert outcome.kept, told(outcome)
 
@@ -266,7 +274,7 @@ AWAY_THAT_BROKE = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "strategy", "overlay"), AWAY_THAT_BROKE)
 def test_what_broke_once_while_owners_were_away_is_kept(seed: int, strategy: str, overlay: str) -> None:
-    plan = Plan(seed, seconds=15, faults=KINDS, strategy=strategy, overlay=overlay, roamers=1, gateways=1)
+    plan = StormPlan(seed, seconds=15, faults=KINDS, strategy=strategy, overlay=overlay, roamers=1, gateways=1)
     plan = replace(plan, expressions=1, fault_pause_s=2.0, owner_absent_s=1.5, long_outages=1.0)
     outcome = Chaos(plan).run()
     assert outcome.kept, told(outcome)
@@ -283,7 +291,7 @@ HARSH = [
 ]
 
 
-def harsh(seed: int, nodes: int, strategy: str, overlay: str) -> Plan:
+def harsh(seed: int, nodes: int, strategy: str, overlay: str) -> StormPlan:
     plan = replace(away_for_long(seed, strategy, overlay), nodes=nodes, seconds=24, fault_pause_s=1.0)
     return replace(plan, owner_absent_s=2.5, long_outages=1.0)
 
@@ -305,7 +313,7 @@ def test_what_broke_once_for_those_who_got_one_new_session_after_the_other_is_ke
     [(16, "advertisement", "static"), (62, "publication-flooding", "spanning-tree")],
 )
 def test_so_is_what_broke_once_with_the_settings_of_a_node(seed: int, strategy: str, overlay: str) -> None:
-    outcome = Chaos(Plan(seed, seconds=30, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2)).run()
+    outcome = Chaos(StormPlan(seed, seconds=30, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2)).run()
     assert outcome.kept, told(outcome)
 
 
@@ -315,7 +323,9 @@ def test_a_network_that_refuses_clients_whose_nodes_are_away_keeps_every_promise
     block: list[int], strategy: str
 ) -> None:
     for seed in block:
-        plan = Plan(seed, seconds=8, faults=KINDS, strategy=strategy, roamers=2, gateways=1, owner_unreachable="refuse")
+        plan = StormPlan(
+            seed, seconds=8, faults=KINDS, strategy=strategy, roamers=2, gateways=1, owner_unreachable="refuse"
+        )
         outcome = Chaos(plan).run()
         assert outcome.kept, told(outcome)
 
@@ -324,7 +334,7 @@ def test_a_network_that_refuses_clients_whose_nodes_are_away_keeps_every_promise
 @pytest.mark.parametrize("block", seeds(7000, 13))
 def test_an_expression_counts_what_was_acknowledged_once_whatever_happens(block: list[int], strategy: str) -> None:
     for seed in block:
-        plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, roamers=1, expressions=2)
+        plan = StormPlan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, roamers=1, expressions=2)
         outcome = Chaos(plan).run()
         assert outcome.kept, told(outcome)
 
@@ -343,7 +353,7 @@ def test_an_expression_counts_what_was_acknowledged_once_whatever_happens(block:
     ],
 )
 def test_what_broke_once_for_expressions_is_kept(seed: int, strategy: str, overlay: str) -> None:
-    plan = Plan(seed, nodes=3, seconds=30, faults=KINDS, strategy=strategy, overlay=overlay)
+    plan = StormPlan(seed, nodes=3, seconds=30, faults=KINDS, strategy=strategy, overlay=overlay)
     outcome = Chaos(replace(plan, roamers=1, gateways=1, expressions=1)).run()
     assert outcome.kept, told(outcome)
 
@@ -353,7 +363,7 @@ def test_a_node_that_leaves_syncing_to_the_system_keeps_every_promise_while_ther
     settings = MachineSettings(JournalSettings(durability="os", segment_bytes=16 * 1024))
     for seed in block:
         outcome = Chaos(
-            Plan(seed, nodes=1, seconds=12, faults=("crash", "client-break", "disk-full")), None, settings
+            StormPlan(seed, nodes=1, seconds=12, faults=("crash", "client-break", "disk-full")), None, settings
         ).run()
         assert outcome.kept, told(outcome)
         assert outcome.acknowledged > 0
@@ -362,7 +372,7 @@ def test_a_node_that_leaves_syncing_to_the_system_keeps_every_promise_while_ther
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_seven_nodes_keep_every_promise(strategy: str) -> None:
-    outcome = Chaos(Plan(3000, nodes=7, seconds=20, faults=KINDS, strategy=strategy)).run()
+    outcome = Chaos(StormPlan(3000, nodes=7, seconds=20, faults=KINDS, strategy=strategy)).run()
     assert outcome.kept, told(outcome)
 
 
@@ -390,7 +400,7 @@ def test_without_options_there_is_everything_that_clients_do() -> None:
 
 
 def test_seeds_take_turns_with_strategies_and_overlays() -> None:
-    plan = Plan(0, strategy=ANY, overlay=ANY)
+    plan = StormPlan(0, strategy=ANY, overlay=ANY)
     every = {(strategy, overlay) for strategy in ALL_STRATEGIES for overlay in OVERLAYS}
     assert {(one.strategy, one.overlay) for one in (of_seed(plan, 1 + turn) for turn in range(len(every)))} == every
     fixed = of_seed(replace(plan, strategy="advertisement", overlay="static"), 5)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from sterna.simulation.checkers import check_delivery, retained_values, wills_published
-from sterna.simulation.records import Arrival, LastWill, Publication, Records, Span
+from dataclasses import replace
+
+from town import Town
+
+from sterna.simulation.checkers import check_delivery, nothing_reordered, retained_values, wills_published
+from sterna.simulation.machine import OutOfTurn
+from sterna.simulation.network_checkers import lacked_by, waited_long_enough
+from sterna.simulation.records import LastWill, Publication, ReceivedDelivery, Records, Span
+from sterna.simulation.world import new_world
 
 
 class History:
@@ -20,7 +27,7 @@ class History:
         self.records.publications[publication.identity] = publication
 
     def arrived(self, number: int, qos: int = 1, *, client: str = "s", retain: bool = False) -> None:
-        self.records.arrived(client, Arrival(5.0, b"t", f"p/{number}", qos, retain))
+        self.records.arrived(client, ReceivedDelivery(5.0, b"t", f"p/{number}", qos, retain))
 
     def claims(self) -> list[str]:
         return [violation.claim for violation in check_delivery(self.records)]
@@ -97,6 +104,18 @@ def test_overtaking_is_seen_by_first_arrivals() -> None:
     for number in (2, 1):
         history.arrived(number)
     assert history.claims() == ["reordered"]
+
+
+def test_a_member_of_a_share_has_all_other_topics_in_order() -> None:
+    for topic_filter, claims in ((b"$share/g/t", []), (b"$share/g/other/+", ["reordered"])):
+        history = History()
+        whole = history.records.spans[0]
+        history.records.spans.append(replace(whole, topic_filter=topic_filter))
+        for number in (1, 2):
+            history.published(number)
+        for number in (2, 1):
+            history.arrived(number)
+        assert [one.claim for one in nothing_reordered(history.records)] == claims
 
 
 def test_at_qos_2_only_what_a_client_forgot_with_its_old_session_may_come_again() -> None:
@@ -252,7 +271,7 @@ def test_a_will_is_owed_if_the_node_was_well_when_the_connection_broke() -> None
     history.records.wills["c/will1"] = LastWill("c/will1", "c", "node1", "net", b"w", 1, 10.0, 20.0)
     assert [v.claim for v in wills_published(history.records, {"node1": []})] == ["will"]
     assert list(wills_published(history.records, {"node1": [21.0]})) == []
-    history.records.arrived("s", Arrival(21.0, b"w", "c/will1", 1, False))
+    history.records.arrived("s", ReceivedDelivery(21.0, b"w", "c/will1", 1, False))
     assert list(wills_published(history.records, {"node1": []})) == []
 
 
@@ -260,7 +279,7 @@ def test_qos_0_may_come_again_after_its_node_was_killed_and_only_then() -> None:
     history = History(qos=0)
     history.published(1)
     for at in (5.0, 7.0):
-        history.records.arrived("s", Arrival(at, b"t", "p/1", 0, False, "node1"))
+        history.records.arrived("s", ReceivedDelivery(at, b"t", "p/1", 0, False, "node1"))
     assert history.claims() == ["duplicated"]
     history.records.crashes["node2"] = [6.0]
     assert history.claims() == ["duplicated"]
@@ -276,7 +295,7 @@ def test_a_will_comes_twice_at_qos_0_only_if_its_node_crashed_in_between() -> No
         history.records.wills["s/will1"] = LastWill("s/will1", "s", "node", "net", b"t", qos)
         history.records.crashes["node"] = [crashed_at]
         for at in (3.0, 5.0):
-            history.records.arrived("s", Arrival(at, b"t", "s/will1", qos, False))
+            history.records.arrived("s", ReceivedDelivery(at, b"t", "s/will1", qos, False))
         assert history.claims() == claims
 
 
@@ -285,11 +304,11 @@ def test_a_will_comes_twice_at_qos_2_only_if_its_client_forgot_that_it_had_it() 
     history = History(qos=2)
     history.records.wills["s/will1"] = LastWill("s/will1", "s", "node", "net", b"t", 2)
     for at in (3.0, 5.0):
-        history.records.arrived("s", Arrival(at, b"t", "s/will1", 2, False))
+        history.records.arrived("s", ReceivedDelivery(at, b"t", "s/will1", 2, False))
     assert history.claims() == ["duplicated"]
     history.records.unreleased["s"] = {"s/will1"}
     assert history.claims() == []
-    history.records.arrived("s", Arrival(7.0, b"t", "s/will1", 2, False))
+    history.records.arrived("s", ReceivedDelivery(7.0, b"t", "s/will1", 2, False))
     assert history.claims() == ["duplicated"]
 
 
@@ -315,3 +334,66 @@ def test_a_client_that_went_back_to_its_old_session_counts_as_two_publishers() -
     assert history.claims() == []
     history.records.arrivals["auditor"].clear()
     assert [v.claim for v in retained_values(history.records, auditors)] == ["retained"]
+
+
+def test_a_message_that_the_node_of_its_reader_had_waited_for_in_vain_may_come_late() -> None:
+    history = History()
+    for number in (1, 2):
+        history.published(number)
+    for number in (2, 1):
+        history.arrived(number)
+    history.records.overtaken["another"] = {"p/1"}
+    assert history.claims() == ["reordered"]
+    history.records.overtaken["s"] = {"p/1"}
+    assert history.claims() == []
+
+
+def test_a_node_that_gives_up_early_is_caught() -> None:
+    machine = new_world(1).add_machine("A")
+    for waited_s in (10.0, 9.5):
+        machine.out_of_turn.append(OutOfTurn(20.0, "B", 1, 2, waited_s, frozenset()))
+    assert [violation.claim for violation in waited_long_enough(machine)] == ["gave up early"]
+
+
+def test_a_message_that_a_foreign_broker_sent_again_may_come_once_more_and_to_late_subscribers_out_of_turn() -> None:
+    for since, repeats, claims in ((2.0, 1, []), (2.0, 0, ["reordered"]), (0.5, 1, ["reordered"])):
+        history = History(since=since)
+        history.published(1, at=1.0)
+        history.published(2, at=3.0)
+        history.arrived(2)
+        history.arrived(1)
+        history.records.echoed["p/1"] = repeats
+        assert history.claims() == claims
+    history = History(qos=2)
+    history.published(1, qos=2)
+    for _ in range(2):
+        history.arrived(1, qos=2)
+    history.records.echoed["p/1"] = 1
+    assert history.claims() == []
+    history.arrived(1, qos=2)
+    assert history.claims() == ["duplicated"]
+
+
+def test_a_node_lacks_what_it_wants_of_another_and_has_not_read_and_nothing_else() -> None:
+    """That it has no way to that other node, and so may lack something, is not enough."""
+    town = Town(2, "subscription-flooding", "static")
+    town.begin()
+    town.publishers["node1"].publish(b"t/1", 1)
+    town.scene.run(1.0)
+    origin, reader = town.machine("node1"), town.machine("node2")
+    heal = town.scene.network.partition([["node1"], ["node2"]])
+    town.scene.run(20.0)
+    assert reader.running is not None
+    assert reader.running.node.network is not None
+    assert not reader.running.node.network.router.streams.lacks_nothing("node1")
+    assert lacked_by(reader, origin) == []
+    town.publishers["node1"].publish(b"unwanted", 1)
+    town.publishers["node1"].publish(b"t/1", 1)
+    town.scene.run(1.0)
+    (lacking,) = lacked_by(reader, origin)
+    assert town.scene.records.publications[lacking].topic == b"t/1"
+    assert town.scene.records.publications[lacking].acknowledged_at is not None
+    heal()
+    town.wait_until_in_step()
+    assert lacked_by(reader, origin) == []
+    assert town.end() == []

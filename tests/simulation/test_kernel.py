@@ -11,8 +11,8 @@ import pytest
 from sterna.simulation.kernel import Kernel, Trace
 
 SAME_SEED = """
-from sterna.simulation.chaos import Chaos, Plan
-print(Chaos(Plan(7, nodes=2, seconds=6, strategy={strategy!r})).run().digest)
+from sterna.simulation.chaos import Chaos, StormPlan
+print(Chaos(StormPlan(7, nodes=2, seconds=6, strategy={strategy!r})).run().digest)
 """
 
 

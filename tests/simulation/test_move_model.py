@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from sterna.migration.tables import ARRIVING, LEAVING, Arriving, Do, Leaving, On, Row, Table
-from sterna.simulation.move_model import Letter, MoveBounds, MoveModel, NodeState, World
+from sterna.migration.tables import ARRIVING, LEAVING, ArrivalState, DepartureState, Do, On, Row, Table
+from sterna.simulation.move_model import ModelLetter, ModelNode, ModelWorld, MoveBounds, MoveModel
 from sterna.simulation.state_explorer import Exploration, Step, explore
 
-STATES_MAX = 400_000
+STATES_MAX = 600_000
 SMALL = MoveBounds(nodes=2, crashes=1, moves=1, visits=0, losses=0, messages=1, wire=2, numbers=2, is_eager=True)
 
 
-def explored(bounds: MoveBounds, leaving: Table = LEAVING, arriving: Table = ARRIVING) -> Exploration[World]:
+def explored(bounds: MoveBounds, leaving: Table = LEAVING, arriving: Table = ARRIVING) -> Exploration[ModelWorld]:
     return explore(MoveModel(bounds, leaving, arriving), STATES_MAX)
 
 
@@ -44,6 +44,7 @@ def test_a_move_keeps_its_promises_in_every_state(bounds: MoveBounds) -> None:
         replace(SMALL, visits=1, numbers=3, is_patient=True),
         replace(SMALL, outlive=True, wire=3),
         replace(SMALL, crashes=2, outlive=True, is_patient=True),
+        replace(SMALL, nodes=3, crashes=2, is_patient=True),
         MoveBounds(nodes=3, crashes=0, moves=2, visits=0, losses=0, messages=1, wire=2, numbers=3, is_patient=True,
                    is_eager=True),
     ],
@@ -52,6 +53,7 @@ def test_a_move_keeps_its_promises_in_every_state(bounds: MoveBounds) -> None:
         "a crash and a client that comes",
         "a crash that letters said twice outlive",
         "two crashes that letters outlive",
+        "three nodes and two crashes",
         "three nodes and two moves",
     ],
 )  # fmt: skip
@@ -61,27 +63,27 @@ def test_a_move_keeps_its_promises_in_more_states(bounds: MoveBounds) -> None:
     assert found.is_complete
 
 
-def row(then: Leaving | Arriving, *does: Do) -> Row:
+def row(then: DepartureState | ArrivalState, *does: Do) -> Row:
     return Row(does, then)
 
 
 TWO_SERVE, LOST, NOBODY, STUCK = "serve the session", "without messages", "nobody has", "no good state"
-ASKED = {(Leaving.IN_DOUBT, On.RETRY), (Leaving.IN_DOUBT, On.GIVE_UP), (Arriving.SERVING, On.RETRY)}
+ASKED = {(DepartureState.IN_DOUBT, On.RETRY), (DepartureState.IN_DOUBT, On.GIVE_UP), (ArrivalState.SERVING, On.RETRY)}
 FAULTS: dict[str, tuple[str, Table, Table]] = {
     "goes on serving while the other may have it": (
         TWO_SERVE,
-        {**LEAVING, (Leaving.IN_DOUBT, On.GIVE_UP): row(Leaving.STAYING, Do.THAW, Do.END)},
+        {**LEAVING, (DepartureState.IN_DOUBT, On.GIVE_UP): row(DepartureState.STAYING, Do.THAW, Do.END)},
         ARRIVING,
     ),
     "forgets it before the other has said that it has it": (
         NOBODY,
-        {**LEAVING, (Leaving.IN_DOUBT, On.RETRY): row(Leaving.FORGETTING, Do.NOTE_MOVED)},
+        {**LEAVING, (DepartureState.IN_DOUBT, On.RETRY): row(DepartureState.FORGETTING, Do.NOTE_MOVED)},
         ARRIVING,
     ),
     "refuses what it has taken": (
         TWO_SERVE,
         LEAVING,
-        {**ARRIVING, (Arriving.SERVING, On.MIGABORT): row(Arriving.SERVING, Do.SEND_MIGREFUSE)},
+        {**ARRIVING, (ArrivalState.SERVING, On.MIGABORT): row(ArrivalState.SERVING, Do.SEND_MIGREFUSE)},
     ),
     "never asks again how it stands": (
         STUCK,
@@ -91,11 +93,11 @@ FAULTS: dict[str, tuple[str, Table, Table]] = {
     "takes it without listening": (
         LOST,
         LEAVING,
-        {**ARRIVING, (Arriving.AWAITING, On.MIGTO): row(Arriving.EXPECTING, Do.SEND_MIGTOACK)},
+        {**ARRIVING, (ArrivalState.AWAITING, On.MIGTO): row(ArrivalState.EXPECTING, Do.SEND_MIGTOACK)},
     ),
     "does not stop before it sends it": (
         TWO_SERVE,
-        {**LEAVING, (Leaving.FREEZING, On.FROZEN): row(Leaving.SENDING, Do.THAW, Do.NEXT_PAGE)},
+        {**LEAVING, (DepartureState.FREEZING, On.FROZEN): row(DepartureState.SENDING, Do.THAW, Do.NEXT_PAGE)},
         ARRIVING,
     ),
 }
@@ -110,12 +112,12 @@ def test_a_fault_in_a_table_is_found(fault: str) -> None:
 
 
 class TakesWhatWasSaidToItsLastStart(MoveModel):
-    def _is_said_to(self, letter: Letter, node: NodeState) -> bool:
+    def _is_said_to(self, letter: ModelLetter, node: ModelNode) -> bool:
         return True
 
 
 def test_a_node_that_takes_what_was_said_to_its_last_start_is_found() -> None:
-    """What that one answered is taken for an answer of the new one: that it listens, or that it has refused."""
+    """A node that has started again takes an answer to its last start for its own: it listens, or it has refused."""
     found = explore(TakesWhatWasSaidToItsLastStart(replace(SMALL, outlive=True, is_patient=True)), STATES_MAX)
     assert LOST in found.problem or TWO_SERVE in found.problem
 
@@ -124,7 +126,7 @@ def test_an_action_that_the_model_does_not_know_is_named() -> None:
     class Another(str):
         name = "DANCE"
 
-    arriving = {**ARRIVING, (Arriving.AWAITING, On.MIGTO): Row((Another(),), Arriving.LISTENING)}  # type: ignore[arg-type]
+    arriving = {**ARRIVING, (ArrivalState.AWAITING, On.MIGTO): Row((Another(),), ArrivalState.LISTENING)}  # type: ignore[arg-type]
     with pytest.raises(NotImplementedError, match="DANCE"):
         explored(SMALL, LEAVING, arriving)
 

@@ -17,8 +17,8 @@ from town import Town
 
 from sterna.mqtt import gateway_packets
 
-WORDS = ("Hello", "Prepare", "Stopped")
-QUICK = ("MigSync", "Stopped")
+WORDS = ("GatewayHello", "Prepare", "GatewayStopped")
+QUICK = ("MigSync", "GatewayStopped")
 WITH_GATEWAY: dict[str, Fault] = {
     **FAULTS,
     "the gateway is killed": crash("gateway", power=False),

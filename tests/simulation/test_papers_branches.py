@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from paper_lines import EXPLAINED, claims, figure_tree, mft
 
-from sterna.simulation.papers.messages import Bmig, Bquery, Bsub, Event, Mig, Name, PaperMessage, Pub, Rep, Sub, Uns
+from sterna.simulation.papers.first_approach import FirstApproach
+from sterna.simulation.papers.messages import (
+    Bmig,
+    Bquery,
+    Bsub,
+    Fmig,
+    Mig,
+    Name,
+    PaperEvent,
+    PaperMessage,
+    Pub,
+    Rep,
+    Sub,
+    Uns,
+)
 from sterna.simulation.papers.mft import Knowledge, MftBroker
+from sterna.simulation.papers.phoenix import Phoenix
+from sterna.simulation.papers.simple_routing import SimpleRouting
 
 
 class OneBroker:
@@ -124,7 +142,7 @@ def test_events_that_waited_go_in_few_messages_to_the_next_broker() -> None:
     broker = OneBroker()
     del broker.core.neighbours["y"]
     for number in range(100):
-        broker.core.receive(Pub(Event("f", "p", number)), "p")
+        broker.core.receive(Pub(PaperEvent("f", "p", number)), "p")
     assert broker.sent == []
     broker.core.migrate("y", "z")
     replays = [message for message, _ in broker.sent if isinstance(message, Rep)]
@@ -154,3 +172,26 @@ def test_a_broker_that_starts_again_is_a_new_one_that_migrates_in() -> None:
         world.settle()
     assert {name for name, _ in world.brokers["b3"].table.routes.items()} == {f"s{x}" for x in range(1, 8)}
     assert "s1" not in world.wrong()
+
+
+@pytest.mark.parametrize(
+    ("core", "message"),
+    [
+        (MftBroker("b", lambda message, to: None, EXPLAINED), Fmig()),
+        (FirstApproach("b", lambda message, to: None), Bquery("s", 1, 1)),
+        (Phoenix("b", lambda message, to: None, lambda: 0), Fmig()),
+        (SimpleRouting("b", lambda message, to: None), Rep((), "s")),
+    ],
+)
+def test_a_message_of_another_protocol_is_an_error(core: Any, message: PaperMessage) -> None:
+    with pytest.raises(TypeError, match=f"{type(message).__name__} is no message for b"):
+        core.receive(message, "x")
+
+
+def test_a_world_in_which_messages_overtake_each_other_is_noticed() -> None:
+    world = figure_tree(mft(EXPLAINED))
+    for number in range(2):
+        world.publish("f6", "b1", number)
+    world._lines.reverse()
+    with pytest.raises(AssertionError, match="has overtaken another from b1 to b3"):
+        world.settle()

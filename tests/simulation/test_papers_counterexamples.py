@@ -8,11 +8,11 @@ from paper_lines import EXPLAINED, PRINTED, figure_tree, mft, replace
 from sterna.simulation.papers.first_approach import FirstApproach
 from sterna.simulation.papers.ideal_tree import BrokerFactory, IdealTree
 from sterna.simulation.papers.messages import Bsub, Sub
-from sterna.simulation.papers.mft import BsubGuard, MftBroker, Reading
+from sterna.simulation.papers.mft import BsubGuard, MftBroker, MftReading
 from sterna.simulation.papers.wrong_tables import cut_or_merge, ends_wrong, move_one
 
 
-def figure_4_2(reading: Reading) -> IdealTree:
+def figure_4_2(reading: MftReading) -> IdealTree:
     world = figure_tree(mft(reading))
     world.cut("b3")
     world.move("b6", "b5")

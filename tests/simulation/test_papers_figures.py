@@ -13,10 +13,10 @@ from sterna.simulation.papers.messages import (
     Bmig,
     Bsub,
     Btab,
-    Event,
     Fmig,
     Mig,
     Name,
+    PaperEvent,
     PaperMessage,
     ProxyMig,
     Pub,
@@ -24,7 +24,7 @@ from sterna.simulation.papers.messages import (
     Sub,
     Uns,
 )
-from sterna.simulation.papers.mft import MftBroker, Reading
+from sterna.simulation.papers.mft import MftBroker, MftReading
 from sterna.simulation.papers.phoenix import Phoenix
 from sterna.simulation.papers.simple_routing import SimpleRouting
 
@@ -73,7 +73,7 @@ def test_figure_2_2_a_subscription_crosses_each_link_once() -> None:
 def test_figure_2_3_an_event_is_sent_five_times() -> None:
     lines, _ = simple()
     lines.sent.clear()
-    lines.tell("p1", "b2", Pub(Event("f1", "p1", 1)))
+    lines.tell("p1", "b2", Pub(PaperEvent("f1", "p1", 1)))
     assert {(one.sender, one.to) for one in lines.sent} == {
         ("b2", "s2"), ("b2", "b1"), ("b1", "s1"), ("b1", "b3"), ("b3", "s5"),
     }  # fmt: skip
@@ -105,7 +105,7 @@ def test_table_2_3_phoenix_knows_whose_each_entry_is() -> None:
 def test_phoenix_replays_what_a_subscriber_that_moved_has_missed_once() -> None:
     lines, brokers = phoenix()
     for number in range(5):
-        lines.tell("p", "b1", Pub(Event("f2", "p", number)))
+        lines.tell("p", "b1", Pub(PaperEvent("f2", "p", number)))
     lines.sent.clear()
     # It has the first two: they were stored at the times 1 and 2.
     lines.tell("s2", "b3", Mig("s2", "b2", time=2))
@@ -115,7 +115,7 @@ def test_phoenix_replays_what_a_subscriber_that_moved_has_missed_once() -> None:
            for event in one.message.events]  # fmt: skip
     assert got == [2, 3, 4]
     lines.sent.clear()
-    lines.tell("p", "b1", Pub(Event("f2", "p", 5)))
+    lines.tell("p", "b1", Pub(PaperEvent("f2", "p", 5)))
     assert [(one.sender, one.to) for one in lines.sent] == [("b1", "b3"), ("b3", "s2")]
     assert "s2" not in brokers["b2"].local
 
@@ -178,7 +178,7 @@ OTHERS_OF_B3 = claims(("s1", 1, 2), ("s2", 1, 3), ("s4", 1, 4), ("s5", 1, 4))
 
 
 @pytest.mark.parametrize("reading", [PRINTED, EXPLAINED], ids=["printed", "explained"])
-def test_figure_4_1_mft_sends_2_messages(reading: Reading) -> None:
+def test_figure_4_1_mft_sends_2_messages(reading: MftReading) -> None:
     world = figure_tree(mft(reading))
     world.move("b3", "b2")
     assert world.sent == [
@@ -192,7 +192,7 @@ def test_figure_4_1_mft_sends_2_messages(reading: Reading) -> None:
 
 
 @pytest.mark.parametrize("reading", [PRINTED, EXPLAINED], ids=["printed", "explained"])
-def test_figure_4_2_mft_sends_13_messages(reading: Reading) -> None:
+def test_figure_4_2_mft_sends_13_messages(reading: MftReading) -> None:
     world = figure_tree(mft(reading))
     world.cut("b3")
     world.move("b6", "b5")
@@ -230,7 +230,7 @@ def test_figure_4_2_events_that_waited_at_b3_reach_s6_once() -> None:
 
 
 @pytest.mark.parametrize("reading", [PRINTED, EXPLAINED], ids=["printed", "explained"])
-def test_a_subscriber_that_jumps_between_partitions_is_known_by_its_own_list(reading: Reading) -> None:
+def test_a_subscriber_that_jumps_between_partitions_is_known_by_its_own_list(reading: MftReading) -> None:
     world = figure_tree(mft(reading))
     world.cut("b3")
     s5 = world.subscribers["s5"]

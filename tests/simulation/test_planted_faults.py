@@ -8,10 +8,10 @@ from dataclasses import replace
 from sterna.journal.store import Group, Position
 from sterna.node.committing import Save, Step, Write
 from sterna.node.node import Changes, Node
-from sterna.simulation.chaos import Chaos, Plan
+from sterna.simulation.chaos import Chaos, StormPlan
 from sterna.simulation.committing import SimulatedCommitter
 from sterna.simulation.disk import CheckpointStore, DiskStore
-from sterna.simulation.machine import Machine, MachineSettings, Running, make_lone_node
+from sterna.simulation.machine import MachineSettings, Running, SimulatedMachine, make_lone_node
 
 SEEDS = range(15)
 """Within so many scenarios a fault must have shown."""
@@ -22,13 +22,13 @@ PROMISES = frozenset({"lost", "duplicated", "reordered", "session lost"})
 
 
 def broken_promises(
-    prepare: Callable[[Machine], None] | None = None,
+    prepare: Callable[[SimulatedMachine], None] | None = None,
     make: Callable[[Running], Node] | None = None,
     seeds: range = SEEDS,
 ) -> frozenset[str]:
     """The promises that the first scenario to break any of them breaks."""
     for seed in seeds:
-        plan = Plan(seed, nodes=1, seconds=10, faults=FAULTS, fault_pause_s=0.7, publish_pause_s=0.1)
+        plan = StormPlan(seed, nodes=1, seconds=10, faults=FAULTS, fault_pause_s=0.7, publish_pause_s=0.1)
         outcome = Chaos(plan, settings=MachineSettings(sync_s=0.02), prepare=prepare, make=make).run()
         broken = PROMISES & {violation.claim for violation in outcome.violations}
         if broken:
@@ -36,15 +36,15 @@ def broken_promises(
     return frozenset()
 
 
-def with_store(kind: type[DiskStore]) -> Callable[[Machine], None]:
-    def prepare(machine: Machine) -> None:
+def with_store(kind: type[DiskStore]) -> Callable[[SimulatedMachine], None]:
+    def prepare(machine: SimulatedMachine) -> None:
         machine.disk.journal = kind(machine.settings.journal, machine.name, machine.disk.dice)
 
     return prepare
 
 
-def with_committer(kind: type[SimulatedCommitter]) -> Callable[[Machine], None]:
-    def prepare(machine: Machine) -> None:
+def with_committer(kind: type[SimulatedCommitter]) -> Callable[[SimulatedMachine], None]:
+    def prepare(machine: SimulatedMachine) -> None:
         machine.make_committer = kind
 
     return prepare
@@ -122,7 +122,7 @@ class HalfCheckpoints(CheckpointStore):
 
 
 def test_a_checkpoint_that_is_not_whole_is_caught() -> None:
-    def prepare(machine: Machine) -> None:
+    def prepare(machine: SimulatedMachine) -> None:
         machine.disk.checkpoints = HalfCheckpoints()
 
     assert broken_promises(prepare)

@@ -17,7 +17,7 @@ from sterna.migration.departure import Departure
 from sterna.migration.messages import Item, MigSync
 from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.session_pages import Pages, State
-from sterna.simulation.chaos import Chaos, Plan
+from sterna.simulation.chaos import Chaos, StormPlan
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def is_broken(claim: str, *faults: str) -> bool:
     """In one of the scenarios; publishers follow where they are sent."""
     for seed in SEEDS:
-        plan = Plan(
+        plan = StormPlan(
             *(seed, 3, 12.0),
             strategy=STRATEGY,
             faults=faults,

@@ -6,8 +6,8 @@ import pytest
 
 from sterna.node.node import Node
 from sterna.routing.origin_streams import OriginStream, Streams, StreamState
-from sterna.simulation.chaos import Chaos, Plan
-from sterna.simulation.links import LinkWorld
+from sterna.simulation.chaos import Chaos, StormPlan
+from sterna.simulation.links import SimulatedLinkWorld
 from sterna.simulation.machine import Running, make_lone_node
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
@@ -16,9 +16,9 @@ STRATEGY = "subscription-flooding"
 
 
 def claims_broken(*faults: str, seconds: float = 10.0) -> set[str]:
-    """What the first scenario that shows anything shows."""
+    """The claims that the first broken scenario breaks."""
     for seed in SEEDS:
-        plan = Plan(seed, nodes=3, seconds=seconds, faults=faults, strategy=STRATEGY, fault_pause_s=0.5)
+        plan = StormPlan(seed, nodes=3, seconds=seconds, faults=faults, strategy=STRATEGY, fault_pause_s=0.5)
         outcome = Chaos(plan).run()
         if not outcome.kept:
             return {violation.claim for violation in outcome.violations}
@@ -61,13 +61,13 @@ def test_a_node_that_forgets_what_it_could_not_write_is_caught(monkeypatch: pyte
 def test_a_network_that_does_not_form_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     held: set[str] = set()
 
-    def hold_links(world: LinkWorld, dial: dict[str, str]) -> None:
+    def hold_links(world: SimulatedLinkWorld, dial: dict[str, str]) -> None:
         if world.address not in held:
             held.update([world.address] if dial else [])
             honest(world, dial)
 
-    honest = LinkWorld.hold_links
-    monkeypatch.setattr(LinkWorld, "hold_links", hold_links)
+    honest = SimulatedLinkWorld.hold_links
+    monkeypatch.setattr(SimulatedLinkWorld, "hold_links", hold_links)
     assert "no path" in claims_broken("crash", seconds=3.0)
 
 
@@ -82,7 +82,7 @@ def without_memory(running: Running) -> Node:
 def test_a_node_that_forgets_what_its_expressions_remember_is_caught() -> None:
     claims: set[str] = set()
     for seed in SEEDS:
-        plan = Plan(seed, nodes=2, seconds=10, faults=("crash",), strategy=STRATEGY, expressions=1)
+        plan = StormPlan(seed, nodes=2, seconds=10, faults=("crash",), strategy=STRATEGY, expressions=1)
         claims |= {violation.claim for violation in Chaos(plan, make=without_memory).run().violations}
         if claims:
             break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.simulation.kernel import Kernel
-from sterna.simulation.network import Network, Path
+from sterna.simulation.network import Path, SimulatedNetwork
 from sterna.simulation.streams import End, StreamSettings
 
 
@@ -36,7 +36,7 @@ class Pair:
 
     def __init__(self, path: Path | None = None, **settings: float) -> None:
         self.kernel = Kernel(3)
-        self.network = Network(self.kernel, path, StreamSettings(**settings))  # type: ignore[arg-type]
+        self.network = SimulatedNetwork(self.kernel, path, StreamSettings(**settings))  # type: ignore[arg-type]
         self.a, self.b = User(), User()
         ends: list[End] = []
         self.network.listen("b:1", ends.append)
@@ -171,7 +171,7 @@ def test_without_power_nobody_is_told_until_the_machine_is_back() -> None:
 @pytest.mark.parametrize("reason", ["nobody listens", "no power", "cut"])
 def test_dialling_in_vain_ends(reason: str) -> None:
     kernel = Kernel(1)
-    network = Network(kernel)
+    network = SimulatedNetwork(kernel)
     network.host("b").up = reason != "no power"
     if reason == "cut":
         network.cut("b", "a")
@@ -183,7 +183,7 @@ def test_dialling_in_vain_ends(reason: str) -> None:
 
 def test_datagrams_are_lost_doubled_and_overtake_each_other() -> None:
     kernel = Kernel(1)
-    network = Network(kernel, Path(loss=0.2, duplication=0.2, jitter_s=0.01))
+    network = SimulatedNetwork(kernel, Path(loss=0.2, duplication=0.2, jitter_s=0.01))
     got: list[int] = []
     network.open_mailbox("b:1", lambda _, data: got.append(int(data)))
     for number in range(200):
@@ -196,7 +196,7 @@ def test_datagrams_are_lost_doubled_and_overtake_each_other() -> None:
 
 def test_discovery_reaches_everybody_else_but_not_through_a_cut() -> None:
     kernel = Kernel(1)
-    network = Network(kernel, Path(loss=0.0, duplication=0.0))
+    network = SimulatedNetwork(kernel, Path(loss=0.0, duplication=0.0))
     got: list[str] = []
     for name in ("a", "b", "c"):
         network.open_mailbox(f"{name}:1", lambda sender, _, me=name: got.append(f"{sender}>{me}"))  # type: ignore[misc]

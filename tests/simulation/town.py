@@ -5,7 +5,7 @@ from __future__ import annotations
 from sterna.simulation.checkers import check_delivery
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.gateway import GatewayMachine
-from sterna.simulation.machine import Machine
+from sterna.simulation.machine import SimulatedMachine
 from sterna.simulation.membership import NETWORK, members
 from sterna.simulation.network_checkers import everybody_in_step, nothing_left_over
 from sterna.simulation.records import Violation
@@ -40,7 +40,7 @@ class Town:
         subscriber.subscribe(b"t/#", 2)
         self.publishers[name], self.subscribers[name] = publisher, subscriber
 
-    def machine(self, name: str) -> Machine:
+    def machine(self, name: str) -> SimulatedMachine:
         return next(machine for machine in self.scene.machines if machine.name == name)
 
     def begin(self, *names: str) -> float:

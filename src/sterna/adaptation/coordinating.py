@@ -14,21 +14,24 @@ from math import isfinite
 from random import Random
 from typing import Annotated, NamedTuple
 
-from sterna.adaptation.deciding import Outcome, decide
-from sterna.adaptation.leading import Leadership, LeadingTuning
+from sterna.adaptation.deciding import PassOutcome, decide
+from sterna.adaptation.leading import CoordinatorLeadership, LeadingTuning
 from sterna.adaptation.orders import OrderBook
 from sterna.adaptation.picture import (
-    Gateway,
+    Flow,
+    KnownGateway,
+    KnownWorker,
     Load,
     Measured,
-    NodeState,
     Observations,
     Picture,
-    Stamp,
+    ReportStamp,
     Weight,
-    Worker,
+    WorkerNodeState,
 )
+from sterna.adaptation.proving import Proofs
 from sterna.adaptation.reasons import Decision, Move, Resume, Start, Stop
+from sterna.adaptation.resembling import to_measure
 from sterna.adaptation.settings import AdaptationTuning
 from sterna.adaptation.topics import LEADING, TO_GATEWAYS, TO_WORKERS
 from sterna.adaptation.words import (
@@ -39,11 +42,12 @@ from sterna.adaptation.words import (
     GatewayReport,
     Leading,
     Leaving,
-    Letter,
+    Measure,
     MoveGateway,
     OrderAnswer,
-    Place,
     ResumeNode,
+    SentCoordinate,
+    SignedWord,
     StartNode,
     StopNode,
     Task,
@@ -97,7 +101,7 @@ class Made(NamedTuple):
 class _Known:
     """A worker's last report, beside its part in the picture."""
 
-    stamp: Stamp
+    stamp: ReportStamp
     echo: str
     clients: str
     trouble: str
@@ -121,7 +125,7 @@ class Coordinating:
         self.tuning = tuning
         self._rng = rng
         self._echo_key = echo_key
-        self.leadership = Leadership(name, settings, rng, now)
+        self.leadership = CoordinatorLeadership(name, settings, rng, now)
         self.observations = Observations(dimensions=dimensions, lost_s=settings.lost_s, fresh_s=settings.fresh_s)
         self.orders = OrderBook(
             retry_s=settings.order_retry_s,
@@ -129,7 +133,7 @@ class Coordinating:
             pause_s=settings.order_pause_s,
             work_s=settings.order_work_s,
         )
-        self.outcome: Outcome | None = None
+        self.outcome: PassOutcome | None = None
         self.picture: Picture | None = None
         self.made: list[Made] = []
         """The last decisions, the newest last, ..."""
@@ -137,11 +141,12 @@ class Coordinating:
         """... of so many."""
         self.counts: Counter[str] = Counter()
         self._known: dict[str, _Known] = {}
+        self._proofs = Proofs(tuning.witnesses)
         self._next_pass = now
 
     # -- letters --
 
-    def came(self, letter: Letter, now: float) -> list[Said]:
+    def came(self, letter: SignedWord, now: float) -> list[Said]:
         if letter.region != self.region:
             return []
         word = letter.word
@@ -166,15 +171,15 @@ class Coordinating:
         if was_leading and not self.leadership.is_leading:
             self.orders.forget()
 
-    def _worker_reported(self, letter: Letter, report: WorkerReport, now: float) -> None:
+    def _worker_reported(self, letter: SignedWord, report: WorkerReport, now: float) -> None:
         if letter.coordinate is None:
             self.counts["reports-without-place"] += 1
             return
-        worker = Worker(
+        worker = KnownWorker(
             letter.sender,
             letter.coordinate,
             report.site,
-            NodeState(report.state),
+            WorkerNodeState(report.state),
             report.fixed,
             now - _bounded(report.in_state_s),
             Load(report.cpu, report.lag_s, report.bytes_per_s, report.connections),
@@ -182,42 +187,61 @@ class Coordinating:
             report.others,
             now + _bounded(report.barred_s),
             report.price,
+            _flows(report),
         )
         if self.observations.worker_reported(worker, letter.stamp, now) is None:
             self._known[letter.sender] = _Known(letter.stamp, report.echo, report.clients, report.trouble)
             self.leadership.learned(report.term)
             self.orders.reported(letter.sender, letter.stamp, now)
 
-    def _gateway_reported(self, letter: Letter, report: GatewayReport, now: float) -> None:
+    def _gateway_reported(self, letter: SignedWord, report: GatewayReport, now: float) -> None:
         if letter.coordinate is None or letter.sender in self._known:
             self.counts["reports-without-place"] += letter.coordinate is None
             return
         measured = {one.worker: Measured(one.round_trip_s, now) for one in report.measured}
-        self.observations.gateway_reported(Gateway(letter.sender, letter.coordinate, measured), letter.stamp, now)
+        self.observations.gateway_reported(KnownGateway(letter.sender, letter.coordinate, measured), letter.stamp, now)
 
-    def _asked(self, letter: Letter, word: FindRandom | FindClosest, now: float) -> list[Said]:
+    def _asked(self, letter: SignedWord, word: FindRandom | FindClosest, now: float) -> list[Said]:
         """A leader answers, frozen or not: who measures changes nothing."""
         if not self.leadership.is_leading:
             return []
-        picture = self.observations.picture(now)
+        picture = self._lately(now)
         others = [worker for worker in picture.workers.values() if worker.name != letter.sender]
         is_worker = letter.sender in self._known
         asked = "closest" if isinstance(word, FindClosest) else "random"
         if isinstance(word, FindClosest):
-            found = self._closest(letter.coordinate, others, word.count)
+            alike = [] if is_worker else self._alike(word, letter.sender, picture)
+            closest = self._closest(letter.coordinate, others, word.count)
+            found = list({one.name: one for one in alike + closest}.values())[: word.count]
         else:
             found = self._rng.sample(others, min(word.count, len(others)))
-        places = tuple(
-            WorkerPlace(one.name, self._known[one.name].echo, Place.of(one.coordinate))
-            for one in found
-            if one.name in self._known
-        )
+        places = self._places(found)
         key = b"" if is_worker else self._echo_key()
         nodes = () if is_worker else self._nodes(letter.coordinate, picture)
         answer = Found("closest" if asked == "closest" else "random", places, key, nodes)
         return [Said(TO_WORKERS if is_worker else TO_GATEWAYS, letter.sender, answer)]
 
-    def _closest(self, place: Coordinate | None, workers: list[Worker], count: int) -> list[Worker]:
+    def _lately(self, now: float) -> Picture:
+        """Questions come by the hundred; a picture for each would be dear."""
+        if self.picture is None or now - self.picture.now >= self.tuning.pass_s:
+            self.picture = self.observations.picture(now)
+        return self.picture
+
+    def _alike(self, word: FindClosest, sender: str, picture: Picture) -> list[KnownWorker]:
+        workers, gateway = picture.workers, picture.gateways.get(sender)
+        trips = {name: one.round_trip_s for name, one in gateway.measured.items()} if gateway is not None else {}
+        trips |= {one.worker: one.round_trip_s for one in word.measured}
+        places = {name: one.coordinate for name, one in workers.items()}
+        return [workers[name] for name in to_measure(trips, places, word.nearest, word.count)]
+
+    def _places(self, workers: list[KnownWorker]) -> tuple[WorkerPlace, ...]:
+        return tuple(
+            WorkerPlace(one.name, self._known[one.name].echo, SentCoordinate.of(one.coordinate))
+            for one in workers
+            if one.name in self._known
+        )
+
+    def _closest(self, place: Coordinate | None, workers: list[KnownWorker], count: int) -> list[KnownWorker]:
         if place is None or not all(place.fits(len(one.coordinate.vector)) for one in workers):
             self.counts["questions-without-place"] += 1
             return []
@@ -252,7 +276,14 @@ class Coordinating:
         self.counts["passes"] += 1
         if not self.leadership.is_leading:
             return []
-        return [said for decision in outcome.decisions for said in self._order(decision, now)]
+        orders = [said for decision in outcome.decisions for said in self._order(decision, now)]
+        return orders + self._ask_for_proofs(picture, outcome)
+
+    def _ask_for_proofs(self, picture: Picture, outcome: PassOutcome) -> list[Said]:
+        asked = self._proofs.due(picture, outcome.judgements)
+        self.counts["proofs-asked"] += sum(map(len, asked.values()))
+        key = self._echo_key()
+        return [Said(TO_GATEWAYS, gateway, Measure(self._places(workers), key)) for gateway, workers in asked.items()]
 
     def _order(self, decision: Decision, now: float) -> list[Said]:
         subject = decision.gateway if isinstance(decision, Move) else decision.worker
@@ -305,6 +336,19 @@ def _what(decision: Decision) -> Task:
             return StopNode()
         case Resume():
             return ResumeNode()
+
+
+def _flows(report: WorkerReport) -> tuple[Flow, ...]:
+    names = [one.gateway for one in report.serves]
+    count = len(names)
+    return tuple(
+        Flow(
+            one.topic,
+            {names[place]: a_minute / 60 for place, a_minute in one.publishers if place < count},
+            frozenset(names[place] for place in one.subscribers if place < count),
+        )
+        for one in report.flows
+    )
 
 
 def _bounded(seconds: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sterna.adaptation.picture import Distances, Picture, Standing
+from sterna.adaptation.picture import Picture, PictureRoundTrips, Standing
 from sterna.adaptation.placement import place
 from sterna.adaptation.reasons import Decision, Judgement, Left, Move
 from sterna.adaptation.scaling import scale
@@ -15,7 +15,7 @@ from sterna.adaptation.settings import AdaptationTuning
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PassOutcome:
     """The result of a pass.  The standing belongs into the next picture."""
 
     judgements: tuple[Judgement, ...]
@@ -30,12 +30,12 @@ class Outcome:
         return [one for one in self.judgements if name in _subjects(one)]
 
 
-def decide(picture: Picture, settings: AdaptationTuning) -> Outcome:
-    distances = Distances(picture)
+def decide(picture: Picture, settings: AdaptationTuning) -> PassOutcome:
+    distances = PictureRoundTrips(picture)
     placement = place(distances, settings)
     scaling = scale(distances, settings)
     standing = replace(scaling.standing, wishes=placement.wishes)
-    return Outcome((*placement.judgements, *scaling.judgements), standing)
+    return PassOutcome((*placement.judgements, *scaling.judgements), standing)
 
 
 def _subjects(judgement: Judgement) -> tuple[str, ...]:

@@ -11,15 +11,16 @@ again, coordinator or not: sessions wait for it.  A worker never kills its node 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
 
-from sterna.adaptation.picture import NodeState
+from sterna.adaptation.picture import WorkerNodeState
 from sterna.vocabulary.settings import Allowed
 
 
-class On(StrEnum):
+class DrainEvent(StrEnum):
     START_ORDERED = "a start is ordered"
     READY = "it is linked, synced and open"
     LATE = "it is not ready in time"
@@ -38,7 +39,7 @@ class On(StrEnum):
     OWED = "a node it owes something is back"
 
 
-class Do(StrEnum):
+class DrainAction(StrEnum):
     START = "start it"
     START_CLOSED = "start it, closed"
     OPEN = "open it"
@@ -50,39 +51,39 @@ class Do(StrEnum):
     BAR = "bar it for a while"
 
 
-class Row(NamedTuple):
-    does: tuple[Do, ...]
-    then: NodeState
+class DrainRow(NamedTuple):
+    does: tuple[DrainAction, ...]
+    then: WorkerNodeState
 
 
-Table = dict[tuple[NodeState, On], Row]
+Table = dict[tuple[WorkerNodeState, DrainEvent], DrainRow]
 
-_S = NodeState
+_S = WorkerNodeState
 
 LIFE: Final[Table] = {
-    (_S.OFF, On.START_ORDERED): Row((Do.START,), _S.STARTING),
-    (_S.OFF, On.WANTED): Row((Do.START,), _S.STARTING),
-    (_S.OFF, On.OWED): Row((Do.START_CLOSED,), _S.DRAINING),
-    (_S.STARTING, On.READY): Row((Do.OPEN, Do.REPORT), _S.SERVING),
-    (_S.STARTING, On.DIED): Row((Do.BAR, Do.REPORT), _S.OFF),
-    (_S.STARTING, On.LATE): Row((Do.REPORT,), _S.STUCK),
-    (_S.SERVING, On.STOP_ORDERED): Row((Do.CLOSE, Do.REPORT), _S.LEAVING),
-    (_S.SERVING, On.DIED): Row((Do.REPORT, Do.START), _S.STARTING),
-    (_S.LEAVING, On.RESUME_ORDERED): Row((Do.OPEN, Do.REPORT), _S.SERVING),
-    (_S.LEAVING, On.COORDINATOR_LOST): Row((Do.OPEN, Do.REPORT), _S.SERVING),
-    (_S.LEAVING, On.STALLED): Row((Do.OPEN, Do.REPORT), _S.SERVING),
-    (_S.LEAVING, On.DIED): Row((Do.REPORT, Do.START), _S.STARTING),
-    (_S.LEAVING, On.OTHERS_LEFT): Row((Do.EVACUATE,), _S.LEAVING),
-    (_S.LEAVING, On.EMPTY): Row((Do.PROBE, Do.REPORT), _S.DRAINING),
-    (_S.DRAINING, On.RESUME_ORDERED): Row((Do.OPEN, Do.REPORT), _S.SERVING),
-    (_S.DRAINING, On.COORDINATOR_LOST): Row((Do.OPEN, Do.REPORT), _S.SERVING),
-    (_S.DRAINING, On.DIED): Row((Do.REPORT, Do.START), _S.STARTING),
-    (_S.DRAINING, On.OCCUPIED): Row((Do.EVACUATE, Do.REPORT), _S.LEAVING),
-    (_S.DRAINING, On.DRAINED): Row((Do.TERMINATE, Do.REPORT), _S.STOPPING),
-    (_S.STOPPING, On.EXITED): Row((Do.REPORT,), _S.OFF),
-    (_S.STOPPING, On.NO_EXIT): Row((Do.REPORT,), _S.STUCK),
-    (_S.STUCK, On.READY): Row((Do.OPEN, Do.REPORT), _S.SERVING),
-    (_S.STUCK, On.EXITED): Row((Do.BAR, Do.REPORT), _S.OFF),
+    (_S.OFF, DrainEvent.START_ORDERED): DrainRow((DrainAction.START,), _S.STARTING),
+    (_S.OFF, DrainEvent.WANTED): DrainRow((DrainAction.START,), _S.STARTING),
+    (_S.OFF, DrainEvent.OWED): DrainRow((DrainAction.START_CLOSED,), _S.DRAINING),
+    (_S.STARTING, DrainEvent.READY): DrainRow((DrainAction.OPEN, DrainAction.REPORT), _S.SERVING),
+    (_S.STARTING, DrainEvent.DIED): DrainRow((DrainAction.BAR, DrainAction.REPORT), _S.OFF),
+    (_S.STARTING, DrainEvent.LATE): DrainRow((DrainAction.REPORT,), _S.STUCK),
+    (_S.SERVING, DrainEvent.STOP_ORDERED): DrainRow((DrainAction.CLOSE, DrainAction.REPORT), _S.LEAVING),
+    (_S.SERVING, DrainEvent.DIED): DrainRow((DrainAction.REPORT, DrainAction.START), _S.STARTING),
+    (_S.LEAVING, DrainEvent.RESUME_ORDERED): DrainRow((DrainAction.OPEN, DrainAction.REPORT), _S.SERVING),
+    (_S.LEAVING, DrainEvent.COORDINATOR_LOST): DrainRow((DrainAction.OPEN, DrainAction.REPORT), _S.SERVING),
+    (_S.LEAVING, DrainEvent.STALLED): DrainRow((DrainAction.OPEN, DrainAction.REPORT), _S.SERVING),
+    (_S.LEAVING, DrainEvent.DIED): DrainRow((DrainAction.REPORT, DrainAction.START), _S.STARTING),
+    (_S.LEAVING, DrainEvent.OTHERS_LEFT): DrainRow((DrainAction.EVACUATE,), _S.LEAVING),
+    (_S.LEAVING, DrainEvent.EMPTY): DrainRow((DrainAction.PROBE, DrainAction.REPORT), _S.DRAINING),
+    (_S.DRAINING, DrainEvent.RESUME_ORDERED): DrainRow((DrainAction.OPEN, DrainAction.REPORT), _S.SERVING),
+    (_S.DRAINING, DrainEvent.COORDINATOR_LOST): DrainRow((DrainAction.OPEN, DrainAction.REPORT), _S.SERVING),
+    (_S.DRAINING, DrainEvent.DIED): DrainRow((DrainAction.REPORT, DrainAction.START), _S.STARTING),
+    (_S.DRAINING, DrainEvent.OCCUPIED): DrainRow((DrainAction.EVACUATE, DrainAction.REPORT), _S.LEAVING),
+    (_S.DRAINING, DrainEvent.DRAINED): DrainRow((DrainAction.TERMINATE, DrainAction.REPORT), _S.STOPPING),
+    (_S.STOPPING, DrainEvent.EXITED): DrainRow((DrainAction.REPORT,), _S.OFF),
+    (_S.STOPPING, DrainEvent.NO_EXIT): DrainRow((DrainAction.REPORT,), _S.STUCK),
+    (_S.STUCK, DrainEvent.READY): DrainRow((DrainAction.OPEN, DrainAction.REPORT), _S.SERVING),
+    (_S.STUCK, DrainEvent.EXITED): DrainRow((DrainAction.BAR, DrainAction.REPORT), _S.OFF),
 }
 
 
@@ -152,11 +153,15 @@ class NodeLife:
     """A worker's node, and where it stands in the table.  Orders and facts in, deeds out."""
 
     settings: DrainingTuning
-    state: NodeState = NodeState.OFF
+    state: WorkerNodeState = WorkerNodeState.OFF
     since: float = 0.0
     wait_for_absent: bool = False
     """Nodes that are away hold up a stop.  If not, they are owed, and the node starts again when one is back."""
     owed: set[str] = field(default_factory=set)
+    """Nodes that were away when it was ended; empty while it serves."""
+    owed_again_at: float = 0.0
+    """It was started for them and reached none: not before this is it tried again."""
+    fruitless: int = 0
     wanted: bool = False
     """It has served and was not stopped since, or is fixed: it is started again, whatever ended it."""
     terminated: bool = False
@@ -166,94 +171,105 @@ class NodeLife:
     readers_left_behind: int = 0
     """Stops that went on though a named reader had not read to the end."""
 
-    def ordered(self, event: On, now: float) -> tuple[Do, ...] | None:
+    def ordered(self, event: DrainEvent, now: float) -> tuple[DrainAction, ...] | None:
         """An order of the coordinator.  None: it makes no sense in this state, and changes nothing."""
-        if event is On.START_ORDERED and now < self.barred_until:
+        if event is DrainEvent.START_ORDERED and now < self.barred_until:
             return None
         return self._take(event, now) if (self.state, event) in LIFE else None
 
-    def look(self, facts: Facts, now: float) -> tuple[Do, ...]:
+    def look(self, facts: Facts, now: float) -> tuple[DrainAction, ...]:
         """Do as the facts ask."""
         event = _SEEN[self.state](self, facts, now)
         if event is None:
             return ()
-        if event is On.DRAINED:
-            self.owed = set(facts.absent)
+        if event is DrainEvent.DRAINED:
+            self._ends_owing(facts.absent, now)
             self.readers_left_behind += facts.readers_behind > 0
         return self._take(event, now)
 
-    def _take(self, event: On, now: float) -> tuple[Do, ...]:
+    def _ends_owing(self, absent: Set[str], now: float) -> None:
+        self.fruitless = self.fruitless + 1 if self.owed and self.owed <= absent else 0
+        if self.fruitless:
+            pause = min(self.settings.bar_s * 2 ** (self.fruitless - 1), self.settings.bar_most_s)
+            self.owed_again_at = now + pause
+        self.owed = set(absent)
+
+    def _take(self, event: DrainEvent, now: float) -> tuple[DrainAction, ...]:
         row = LIFE[self.state, event]
         if row.then is not self.state:
             self.state, self.since = row.then, now
-        if Do.TERMINATE in row.does:
+        if DrainAction.TERMINATE in row.does:
             self.wanted, self.terminated = False, True
-        if Do.START in row.does or Do.START_CLOSED in row.does:
+        if DrainAction.START in row.does or DrainAction.START_CLOSED in row.does:
             self.terminated = False
-        if Do.BAR in row.does:
+        if DrainAction.BAR in row.does:
             pause = min(self.settings.bar_s * 2**self.failures, self.settings.bar_most_s)
             self.failures, self.barred_until = self.failures + 1, now + pause
-        if event is On.READY:
+        if event is DrainEvent.READY:
             self.failures, self.wanted = 0, True
+        if row.then is WorkerNodeState.SERVING:
+            self.owed, self.fruitless = set(), 0
         return row.does
 
-    def _off(self, facts: Facts, now: float) -> On | None:
+    def _off(self, facts: Facts, now: float) -> DrainEvent | None:
         if self.wanted and now >= self.barred_until:
-            return On.WANTED
-        return On.OWED if self.owed & facts.back else None
+            return DrainEvent.WANTED
+        return DrainEvent.OWED if self.owed & facts.back and now >= self.owed_again_at else None
 
-    def _starting(self, facts: Facts, now: float) -> On | None:
+    def _starting(self, facts: Facts, now: float) -> DrainEvent | None:
         if not facts.alive:
-            return On.DIED
+            return DrainEvent.DIED
         if facts.ready:
-            return On.READY
-        return On.LATE if now - self.since > self.settings.ready_s else None
+            return DrainEvent.READY
+        return DrainEvent.LATE if now - self.since > self.settings.ready_s else None
 
-    def _serving(self, facts: Facts, now: float) -> On | None:
-        return None if facts.alive else On.DIED
+    def _serving(self, facts: Facts, now: float) -> DrainEvent | None:
+        return None if facts.alive else DrainEvent.DIED
 
-    def _leaving(self, facts: Facts, now: float) -> On | None:
+    def _leaving(self, facts: Facts, now: float) -> DrainEvent | None:
         for_s = now - self.since
         if not facts.alive:
-            return On.DIED
+            return DrainEvent.DIED
         if now - facts.coordinator_heard_at > self.settings.coordinator_s:
-            return On.COORDINATOR_LOST
+            return DrainEvent.COORDINATOR_LOST
         if facts.is_empty:
-            return On.EMPTY
+            return DrainEvent.EMPTY
         if for_s > self.settings.stalled_s:
-            return On.STALLED
+            return DrainEvent.STALLED
         rest = facts.sessions > 0 and facts.movable == 0
-        return On.OTHERS_LEFT if rest or for_s > self.settings.leave_s else None
+        return DrainEvent.OTHERS_LEFT if rest or for_s > self.settings.leave_s else None
 
-    def _draining(self, facts: Facts, now: float) -> On | None:
+    def _draining(self, facts: Facts, now: float) -> DrainEvent | None:
         if not facts.alive:
-            return On.DIED
+            return DrainEvent.DIED
         if now - facts.coordinator_heard_at > self.settings.coordinator_s:
-            return On.COORDINATOR_LOST
+            return DrainEvent.COORDINATOR_LOST
         if not facts.is_empty:
-            return On.OCCUPIED
+            return DrainEvent.OCCUPIED
+        if self.owed & facts.absent and now - self.since <= self.settings.ready_s:
+            return None  # it was started for them, and is not linked yet: nobody to ask is no proof
         patient = now - self.since <= self.settings.reader_patience_s
         if (facts.readers_behind and patient) or (facts.absent and self.wait_for_absent):
             return None
-        return On.DRAINED if facts.probe_back and facts.synced else None
+        return DrainEvent.DRAINED if facts.probe_back and facts.synced else None
 
-    def _stopping(self, facts: Facts, now: float) -> On | None:
+    def _stopping(self, facts: Facts, now: float) -> DrainEvent | None:
         if not facts.alive:
-            return On.EXITED
-        return On.NO_EXIT if now - self.since > self.settings.stop_s else None
+            return DrainEvent.EXITED
+        return DrainEvent.NO_EXIT if now - self.since > self.settings.stop_s else None
 
-    def _stuck(self, facts: Facts, now: float) -> On | None:
+    def _stuck(self, facts: Facts, now: float) -> DrainEvent | None:
         if not facts.alive:
-            return On.EXITED
-        return On.READY if facts.ready and not self.terminated else None
+            return DrainEvent.EXITED
+        return DrainEvent.READY if facts.ready and not self.terminated else None
 
 
 _SEEN: Final = {
-    NodeState.OFF: NodeLife._off,
-    NodeState.STARTING: NodeLife._starting,
-    NodeState.SERVING: NodeLife._serving,
-    NodeState.LEAVING: NodeLife._leaving,
-    NodeState.DRAINING: NodeLife._draining,
-    NodeState.STOPPING: NodeLife._stopping,
-    NodeState.STUCK: NodeLife._stuck,
+    WorkerNodeState.OFF: NodeLife._off,
+    WorkerNodeState.STARTING: NodeLife._starting,
+    WorkerNodeState.SERVING: NodeLife._serving,
+    WorkerNodeState.LEAVING: NodeLife._leaving,
+    WorkerNodeState.DRAINING: NodeLife._draining,
+    WorkerNodeState.STOPPING: NodeLife._stopping,
+    WorkerNodeState.STUCK: NodeLife._stuck,
 }

@@ -4,7 +4,8 @@ A coordinator that hears no leader of its region for `lead_after_s` leads with a
 Of two leaders the one with the higher term goes on, of one term the one whose name comes last; the other stands by.
 Two sides of a cut may each be led for its length: when it heals the lower term ends, and workers refuse its orders.
 
-A new leader decides nothing until it has listened for `settle_s`: its picture is rebuilt from reports.
+A new leader decides nothing until it has listened for `settle_s`: its picture is rebuilt from reports.  One that stood
+by has listened all along: it waits for one report of everybody, `takeover_s`, which shows what the last leader ordered.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ RIVALS_MAX = 64
 class LeadingTuning:
     say_s: Annotated[float, Allowed(0.05, 60)] = 1.0
     """How often a leader says that it leads."""
-    lead_after_s: Annotated[float, Allowed(0.1, 600)] = 5.0
+    lead_after_s: Annotated[float, Allowed(0.1, 600)] = 4.0
     """A coordinator that has heard no leader of its region for so long leads it, ..."""
     settle_s: Annotated[float, Allowed(0, 600)] = 5.0
-    """... and decides something when it has led for so long: two periods of reports or more."""
+    """... and decides something when it has listened for so long, two periods of reports or more, ..."""
+    takeover_s: Annotated[float, Allowed(0, 600)] = 2.0
+    """... and led for so long: a period of reports."""
 
 
-class Leadership:
+class CoordinatorLeadership:
     def __init__(self, name: str, settings: LeadingTuning, rng: Random, now: float) -> None:
         self.name = name
         self._settings = settings
@@ -39,7 +42,7 @@ class Leadership:
         """Its own while it leads, else the highest it has heard of."""
         self.leader = ""
         """Empty while there is none."""
-        self.since = now
+        self.since = self._listens_since = now
         self.frozen = False
         """An operator wants nothing to change.  All coordinators of the region remember it."""
         self.changes = 0
@@ -54,7 +57,9 @@ class Leadership:
         return self.leader == self.name
 
     def may_act(self, now: float) -> bool:
-        return self.is_leading and not self.frozen and now - self.since >= self._settings.settle_s
+        settings = self._settings
+        has_listened = now - self._listens_since >= settings.settle_s
+        return self.is_leading and not self.frozen and has_listened and now - self.since >= settings.takeover_s
 
     def heard(self, sender: str, word: Leading, now: float) -> None:
         """Another coordinator says that it leads."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from sterna.adaptation.picture import Stamp
+from sterna.adaptation.picture import ReportStamp
 from sterna.adaptation.words import TEXT_MAX, MoveGateway, Order, OrderAnswer, OrderState, Task
 
 ANSWERS_KEPT = 256
@@ -86,12 +86,12 @@ class OrderDesk:
 
 
 @dataclass(slots=True)
-class _Given:
+class _GivenOrder:
     worker: str
     order: Order
     at: float
     said_at: float
-    answered: Stamp | None = None
+    answered: ReportStamp | None = None
     """The letter that answered it: its effect is in later reports."""
 
 
@@ -106,7 +106,7 @@ class OrderBook:
         self._valid_s = valid_s
         self._pause_s = pause_s
         self._number = 0
-        self._given: dict[str, _Given] = {}
+        self._given: dict[str, _GivenOrder] = {}
         self._failures: dict[str, tuple[int, float]] = {}
         #: Orders that are over, by kind and outcome.
         self.outcomes: Counter[tuple[str, str]] = Counter()
@@ -122,11 +122,11 @@ class OrderBook:
         failures, until = self._failures.get(subject, (0, 0.0))
         return f"{failures} orders failed; the next one waits" if now < until else ""
 
-    def give(self, subject: str, worker: str, what: Task, made_on: Stamp, term: int, now: float) -> Order:
+    def give(self, subject: str, worker: str, what: Task, made_on: ReportStamp, term: int, now: float) -> Order:
         """`subject`: whom it is about; `worker`: who is to do it."""
         self._number += 1
         order = Order(self._number, term, made_on.boot, made_on.counter, self._valid_s, what)
-        self._given[subject] = _Given(worker, order, now, now)
+        self._given[subject] = _GivenOrder(worker, order, now, now)
         return order
 
     def due(self, now: float) -> list[tuple[str, Order]]:
@@ -140,7 +140,7 @@ class OrderBook:
                 again.append((given.worker, given.order))
         return again
 
-    def answered(self, worker: str, answer: OrderAnswer, stamp: Stamp, now: float) -> None:
+    def answered(self, worker: str, answer: OrderAnswer, stamp: ReportStamp, now: float) -> None:
         found = next(
             (
                 (subject, given)
@@ -161,7 +161,7 @@ class OrderBook:
         else:
             given.answered = stamp
 
-    def reported(self, worker: str, stamp: Stamp, now: float) -> None:
+    def reported(self, worker: str, stamp: ReportStamp, now: float) -> None:
         """A report that is later than the answer shows what came of the order."""
         for subject, given in list(self._given.items()):
             is_shown = given.answered is not None and stamp > given.answered

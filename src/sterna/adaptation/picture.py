@@ -22,11 +22,13 @@ from sterna.overlay.coordinates import FAR_S, Coordinate
 WORKERS_MAX = 1000
 GATEWAYS_MAX = 50_000
 """Participants a coordinator keeps; reports of further ones are refused and counted."""
+FLOWS_MAX = 64
+"""Topic prefixes kept of all nodes, those with most messages."""
 MEASURED_MAX = 64
 """Measured round trips kept of one gateway, the newest."""
 
 
-class NodeState(StrEnum):
+class WorkerNodeState(StrEnum):
     """States of a worker's node.  `adaptation/draining.py` has the table of the last four."""
 
     OFF = "off"
@@ -41,7 +43,7 @@ class NodeState(StrEnum):
     """It would not start or stop: an operator's."""
 
 
-RUNNING = frozenset({NodeState.SERVING, NodeState.LEAVING, NodeState.DRAINING})
+RUNNING = frozenset({WorkerNodeState.SERVING, WorkerNodeState.LEAVING, WorkerNodeState.DRAINING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,24 @@ IDLE = Load()
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class Flow:
+    """Messages that nodes see pass: who publishes to a topic prefix, who receives, each by its gateway."""
+
+    topic: str
+    publishers: Mapping[str, float]
+    """Messages per second."""
+    subscribers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWorker:
     """A host, and the one node that it can run.  A node bears the name of its worker's slot, each time it starts."""
 
     name: str
     coordinate: Coordinate
     site: str = ""
     """Where it is, in the operator's words.  Floors and ceilings are per site."""
-    state: NodeState = NodeState.OFF
+    state: WorkerNodeState = WorkerNodeState.OFF
     fixed: bool = False
     """Its node is never stopped."""
     since: float = 0.0
@@ -90,10 +102,12 @@ class Worker:
     """It failed to start or stop; before this it is not asked again."""
     price: float = 1.0
     """Of an hour of its node, in the operator's money."""
+    flows: tuple[Flow, ...] = ()
+    """The busiest topics of its gateways, as its node sees them."""
 
     @property
     def is_serving(self) -> bool:
-        return self.state is NodeState.SERVING
+        return self.state is WorkerNodeState.SERVING
 
 
 class Measured(NamedTuple):
@@ -104,7 +118,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class KnownGateway:
     """A gateway, and where it stands.  It is believed about itself only."""
 
     name: str
@@ -116,16 +130,6 @@ class Gateway:
     weight: Weight = Weight()
     moved_at: float = -inf
     """When it was last ordered to move."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """Messages that nodes see pass: who publishes to a topic prefix, who receives, each by its gateway."""
-
-    topic: str
-    publishers: Mapping[str, float]
-    """Messages per second."""
-    subscribers: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,31 +151,31 @@ class Picture:
     """Workers and gateways heard lately, in the order of their names."""
 
     now: float
-    workers: Mapping[str, Worker]
-    gateways: Mapping[str, Gateway]
+    workers: Mapping[str, KnownWorker]
+    gateways: Mapping[str, KnownGateway]
     lost: frozenset[str] = frozenset()
     """Workers not heard for `lost_s`.  Nobody is moved to them or, on hearsay, away from them."""
     fresh_s: float = 600.0
     """A measured round trip older than this is not counted before an estimate."""
     standing: Standing = Standing()
     flows: tuple[Flow, ...] = ()
-    """The largest flows, if nodes tell them."""
+    """The largest flows, as nodes tell them; empty while nothing is published."""
 
-    def serving(self) -> list[Worker]:
+    def serving(self) -> list[KnownWorker]:
         """Those whose node takes clients."""
         return [worker for worker in self.workers.values() if worker.is_serving]
 
-    def measured_s(self, gateway: Gateway, worker: str) -> float | None:
+    def measured_s(self, gateway: KnownGateway, worker: str) -> float | None:
         """The round trip, if the gateway measured it lately."""
         found = gateway.measured.get(worker)
         return found.round_trip_s if found is not None and self.now - found.at <= self.fresh_s else None
 
-    def distance_s(self, gateway: Gateway, worker: Worker) -> float:
+    def distance_s(self, gateway: KnownGateway, worker: KnownWorker) -> float:
         measured = self.measured_s(gateway, worker.name)
         return gateway.coordinate.distance_s(worker.coordinate) if measured is None else measured
 
 
-class Distances:
+class PictureRoundTrips:
     """Round trips between every gateway and every worker of a picture, reckoned when they are first asked for."""
 
     def __init__(self, picture: Picture) -> None:
@@ -184,17 +188,17 @@ class Distances:
         ]
         self._rows: dict[str, array[float]] = {}
 
-    def row(self, gateway: Gateway) -> array[float]:
+    def row(self, gateway: KnownGateway) -> array[float]:
         """To each worker, in their order."""
         row = self._rows.get(gateway.name)
         if row is None:
             row = self._rows[gateway.name] = self._reckon(gateway)
         return row
 
-    def between_s(self, gateway: Gateway, worker: str) -> float:
+    def between_s(self, gateway: KnownGateway, worker: str) -> float:
         return self.row(gateway)[self.position[worker]]
 
-    def _reckon(self, gateway: Gateway) -> array[float]:
+    def _reckon(self, gateway: KnownGateway) -> array[float]:
         at, position, picture = gateway.coordinate, self.position, self.picture
         vector, height, adjustment = at.vector, at.height, at.adjustment
         row = array("d", [dist(vector, there) + height + up for there, up, _ in self._places])
@@ -207,7 +211,7 @@ class Distances:
         return row
 
 
-class Stamp(NamedTuple):
+class ReportStamp(NamedTuple):
     """Orders the reports of one participant: the number of its start, and a counter within that."""
 
     boot: int
@@ -228,12 +232,12 @@ class RefusedReport(StrEnum):
     """More participants than a coordinator keeps."""
 
 
-Participant = TypeVar("Participant", Worker, Gateway)
+Participant = TypeVar("Participant", KnownWorker, KnownGateway)
 
 
 @dataclass(frozen=True, slots=True)
 class _Heard(Generic[Participant]):
-    stamp: Stamp
+    stamp: ReportStamp
     at: float
     told: Participant
 
@@ -245,21 +249,21 @@ class Observations:
         self._dimensions = dimensions
         self._lost_s = lost_s
         self._fresh_s = fresh_s
-        self._workers: dict[str, _Heard[Worker]] = {}
-        self._gateways: dict[str, _Heard[Gateway]] = {}
+        self._workers: dict[str, _Heard[KnownWorker]] = {}
+        self._gateways: dict[str, _Heard[KnownGateway]] = {}
         self._moved_at: dict[str, float] = {}
         self.standing = Standing()
         """As the last pass left it."""
         self.refusals: Counter[RefusedReport] = Counter()
 
-    def worker_reported(self, worker: Worker, stamp: Stamp, now: float) -> RefusedReport | None:
+    def worker_reported(self, worker: KnownWorker, stamp: ReportStamp, now: float) -> RefusedReport | None:
         """The refusal, if it was one.  Its time of state and its pause are the coordinator's, of `now`."""
         refusal = self._unsound_coordinate(worker.coordinate)
         if refusal is None and not _can_be(worker):
             refusal = RefusedReport.NUMBERS
         return self._keep(self._workers, WORKERS_MAX, worker, stamp, now, refusal)
 
-    def gateway_reported(self, gateway: Gateway, stamp: Stamp, now: float) -> RefusedReport | None:
+    def gateway_reported(self, gateway: KnownGateway, stamp: ReportStamp, now: float) -> RefusedReport | None:
         """Weight and node in it are ignored: nodes say whom they serve."""
         refusal = self._unsound_coordinate(gateway.coordinate)
         trips = [one.round_trip_s for one in gateway.measured.values()]
@@ -269,7 +273,7 @@ class Observations:
             gateway = replace(gateway, measured=self._newest(gateway, now), node="", weight=Weight())
         return self._keep(self._gateways, GATEWAYS_MAX, gateway, stamp, now, refusal)
 
-    def _newest(self, gateway: Gateway, now: float) -> dict[str, Measured]:
+    def _newest(self, gateway: KnownGateway, now: float) -> dict[str, Measured]:
         before = self._gateways.get(gateway.name)
         newest = dict(before.told.measured) if before is not None else {}
         newest.update((name, Measured(one.round_trip_s, now)) for name, one in gateway.measured.items())
@@ -296,7 +300,7 @@ class Observations:
             node, weight = served.get(name, ("", Weight()))
             moved_at = self._moved_at.get(name, -inf)
             gateways[name] = replace(self._gateways[name].told, node=node, weight=weight, moved_at=moved_at)
-        return Picture(now, workers, gateways, lost, self._fresh_s, self.standing)
+        return Picture(now, workers, gateways, lost, self._fresh_s, self.standing, _flows(workers.values()))
 
     def _forget(self, now: float) -> None:
         silent = [name for name, heard in self._gateways.items() if now - heard.at > max(self._fresh_s, self._lost_s)]
@@ -314,7 +318,7 @@ class Observations:
         known: dict[str, _Heard[Participant]],
         most: int,
         told: Participant,
-        stamp: Stamp,
+        stamp: ReportStamp,
         now: float,
         refusal: RefusedReport | None,
     ) -> RefusedReport | None:
@@ -330,7 +334,17 @@ class Observations:
         return None
 
 
-def _can_be(worker: Worker) -> bool:
+def _flows(workers: Iterable[KnownWorker]) -> tuple[Flow, ...]:
+    """Each node tells of its own gateways; together they are those of the topic.  The largest, by what is published."""
+    found: dict[str, Flow] = {}
+    for one in (flow for worker in workers for flow in worker.flows):
+        known = found.get(one.topic, one)
+        found[one.topic] = Flow(one.topic, {**known.publishers, **one.publishers}, known.subscribers | one.subscribers)
+    largest = sorted(found.values(), key=lambda flow: (-sum(flow.publishers.values()), flow.topic))
+    return tuple(largest[:FLOWS_MAX])
+
+
+def _can_be(worker: KnownWorker) -> bool:
     load = worker.load
     numbers: Iterable[float] = (
         load.cpu,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from sterna.adaptation.groups import LatencyGroups
-from sterna.adaptation.picture import Distances, Gateway, NodeState, Weight, Worker
+from sterna.adaptation.picture import KnownGateway, KnownWorker, PictureRoundTrips, Weight, WorkerNodeState
 from sterna.adaptation.reasons import Judgement, Left, Move, Rule, reason
 from sterna.adaptation.settings import SelectionTuning
 
@@ -31,7 +31,7 @@ WEIGHT_OF: Final[dict[str, Callable[[Weight], float]]] = {
 
 
 class Candidate(NamedTuple):
-    worker: Worker
+    worker: KnownWorker
     distance_s: float
     group: int
 
@@ -44,7 +44,7 @@ class Placement(NamedTuple):
 class _Pass:
     """One pass over all gateways.  Weights follow the moves that the pass itself orders."""
 
-    def __init__(self, distances: Distances, settings: SelectionTuning) -> None:
+    def __init__(self, distances: PictureRoundTrips, settings: SelectionTuning) -> None:
         self.picture = distances.picture
         self.distances = distances
         self.settings = settings
@@ -69,7 +69,7 @@ class _Pass:
             judgements.append(judgement)
         return Placement(judgements, self.wishes)
 
-    def candidates(self, gateway: Gateway, measured_only: bool = False) -> list[Candidate]:
+    def candidates(self, gateway: KnownGateway, measured_only: bool = False) -> list[Candidate]:
         """The serving nodes, nearest first; of equally near ones the present one."""
         row, position = self.distances.row(gateway), self.distances.position
         found = []
@@ -83,35 +83,42 @@ class _Pass:
     def lightest(self, candidates: Iterable[Candidate]) -> Candidate:
         return min(candidates, key=lambda one: (self.weights[one.worker.name], one.distance_s, one.worker.name))
 
-    def answered(self, gateway: Gateway, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def answered(self, gateway: KnownGateway, candidates: Iterable[Candidate]) -> list[Candidate]:
         return [one for one in candidates if self.picture.measured_s(gateway, one.worker.name) is not None]
 
-    def _unmovable(self, gateway: Gateway) -> Left | None:
+    def _unmovable(self, gateway: KnownGateway) -> Left | None:
         if not gateway.node or gateway.node not in self.picture.workers:
             return Left(gateway.name, reason(Rule.UNSERVED, node=gateway.node))
         if not self.serving:
             return Left(gateway.name, reason(Rule.NO_NODE))
         return None
 
-    def _unplaced(self, gateway: Gateway) -> Left | None:
-        if gateway.coordinate.error > self.settings.usable_error and self.settings.selection != "measure-all":
+    def _unplaced(self, gateway: KnownGateway) -> Left | None:
+        """Its coordinate is not usable, and is needed: a gateway that measured its node can do without."""
+        is_needed = {
+            "seed": True,
+            "steady": self.picture.measured_s(gateway, gateway.node) is None,
+            "measure-all": False,
+        }[self.settings.selection]
+        if is_needed and gateway.coordinate.error > self.settings.usable_error:
             return Left(
                 gateway.name,
                 reason(Rule.UNPLACED, error=gateway.coordinate.error, usable=self.settings.usable_error),
             )
         return None
 
-    def _evacuated(self, gateway: Gateway) -> Judgement | None:
+    def _evacuated(self, gateway: KnownGateway) -> Judgement | None:
         """The node is being emptied: the gateway goes to its next best that has answered."""
-        if self.picture.workers[gateway.node].state is not NodeState.LEAVING:
+        if self.picture.workers[gateway.node].state is not WorkerNodeState.LEAVING:
             return None
-        nearest = self.answered(gateway, self.candidates(gateway))
+        candidates = self.candidates(gateway)
+        nearest = self.answered(gateway, candidates)
         if not nearest:
-            return Left(gateway.name, reason(Rule.UNPROVED, node=gateway.node))
+            return Left(gateway.name, reason(Rule.UNPROVED, target=candidates[0].worker.name if candidates else ""))
         why = reason(Rule.EVACUATION, distance_ms=1000 * nearest[0].distance_s)
         return Move(gateway.name, gateway.node, nearest[0].worker.name, why)
 
-    def _ordered(self, gateway: Gateway, move: Move) -> Judgement:
+    def _ordered(self, gateway: KnownGateway, move: Move) -> Judgement:
         if self.arrivals[move.target] >= self.settings.moves_at_once:
             return Left(gateway.name, reason(Rule.TARGET_BUSY, target=move.target, moves=self.arrivals[move.target]))
         self.arrivals[move.target] += 1
@@ -121,7 +128,7 @@ class _Pass:
         return move
 
 
-def _by_the_paper(one: _Pass, gateway: Gateway, measured_only: bool = False) -> Judgement:
+def _by_the_paper(one: _Pass, gateway: KnownGateway, measured_only: bool = False) -> Judgement:
     """Its three cases.  The lowest group is the lowest in which this gateway has a node, so there is no fourth case."""
     candidates = one.candidates(gateway, measured_only)
     if not candidates:
@@ -140,7 +147,9 @@ def _by_the_paper(one: _Pass, gateway: Gateway, measured_only: bool = False) -> 
     return _balanced(one, gateway, lowest, best, own_weight=0.0)
 
 
-def _balanced(one: _Pass, gateway: Gateway, group: list[Candidate], best: Candidate, own_weight: float) -> Judgement:
+def _balanced(
+    one: _Pass, gateway: KnownGateway, group: list[Candidate], best: Candidate, own_weight: float
+) -> Judgement:
     """The threshold of the paper, with the weight of the mover added (or not, as the paper has it)."""
     total = sum(one.weights[candidate.worker.name] for candidate in group)
     there, here = one.weights[best.worker.name], one.weights[gateway.node]
@@ -150,11 +159,11 @@ def _balanced(one: _Pass, gateway: Gateway, group: list[Candidate], best: Candid
     return Left(gateway.name, reason(Rule.BALANCED, **numbers))
 
 
-def _measure_all(one: _Pass, gateway: Gateway) -> Judgement:
+def _measure_all(one: _Pass, gateway: KnownGateway) -> Judgement:
     return _by_the_paper(one, gateway, measured_only=True)
 
 
-def _steady(one: _Pass, gateway: Gateway) -> Judgement:
+def _steady(one: _Pass, gateway: KnownGateway) -> Judgement:
     candidates = one.candidates(gateway)
     here_s = one.distances.between_s(gateway, gateway.node)
     group = one.groups.of(here_s)
@@ -172,7 +181,7 @@ def _steady(one: _Pass, gateway: Gateway) -> Judgement:
     return _held(one, gateway, judgement) if isinstance(judgement, Move) else judgement
 
 
-def _nearer(one: _Pass, gateway: Gateway, here_s: float, best: Candidate) -> Judgement:
+def _nearer(one: _Pass, gateway: KnownGateway, here_s: float, best: Candidate) -> Judgement:
     settings = one.settings
     gain_s = here_s - best.distance_s
     # The target's round trip is measured; the present one may be an estimate, and wrong by so much.
@@ -184,7 +193,7 @@ def _nearer(one: _Pass, gateway: Gateway, here_s: float, best: Candidate) -> Jud
     return _held(one, gateway, Move(gateway.name, gateway.node, best.worker.name, reason(Rule.LOWER_GROUP, **numbers)))
 
 
-def _held(one: _Pass, gateway: Gateway, move: Move) -> Judgement:
+def _held(one: _Pass, gateway: KnownGateway, move: Move) -> Judgement:
     """A wish must hold for a while, and a gateway that has just moved stays."""
     now, settings = one.picture.now, one.settings
     if now - gateway.moved_at < settings.cool_down_s:
@@ -198,19 +207,19 @@ def _held(one: _Pass, gateway: Gateway, move: Move) -> Judgement:
     return move
 
 
-RULES: Final[dict[str, Callable[[_Pass, Gateway], Judgement]]] = {
+RULES: Final[dict[str, Callable[[_Pass, KnownGateway], Judgement]]] = {
     "steady": _steady,
     "seed": _by_the_paper,
     "measure-all": _measure_all,
 }
 
 
-def place(distances: Distances, settings: SelectionTuning) -> Placement:
+def place(distances: PictureRoundTrips, settings: SelectionTuning) -> Placement:
     """A judgement on every gateway of the picture: a move, or why it stays."""
     return _Pass(distances, settings).run()
 
 
-def nodes_by_distance(distances: Distances, gateway: Gateway) -> list[str]:
+def nodes_by_distance(distances: PictureRoundTrips, gateway: KnownGateway) -> list[str]:
     """The serving nodes, nearest first: where a gateway turns to without a coordinator."""
     row, position = distances.row(gateway), distances.position
     return sorted((worker.name for worker in distances.picture.serving()), key=lambda name: (row[position[name]], name))

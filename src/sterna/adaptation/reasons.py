@@ -54,7 +54,7 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class DecisionReason:
     rule: Rule
     numbers: tuple[tuple[str, Number], ...] = ()
 
@@ -70,13 +70,13 @@ class Move:
     gateway: str
     source: str
     target: str
-    reason: Reason
+    reason: DecisionReason
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     worker: str
-    reason: Reason
+    reason: DecisionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Stop:
     """The node is to be emptied, drained and stopped: `adaptation/draining.py`."""
 
     worker: str
-    reason: Reason
+    reason: DecisionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Resume:
     """A stop is taken back before its end: the node serves on."""
 
     worker: str
-    reason: Reason
+    reason: DecisionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +100,15 @@ class Left:
     """Nothing is done about this gateway or worker, and why."""
 
     subject: str
-    reason: Reason
+    reason: DecisionReason
 
 
 Decision: TypeAlias = Move | Start | Stop | Resume
 Judgement: TypeAlias = Decision | Left
 
 
-def reason(rule: Rule, **numbers: Number) -> Reason:
-    return Reason(rule, tuple(numbers.items()))
+def reason(rule: Rule, **numbers: Number) -> DecisionReason:
+    return DecisionReason(rule, tuple(numbers.items()))
 
 
 def _shown(number: Number) -> str:

@@ -15,9 +15,9 @@ from math import inf
 from typing import NamedTuple
 
 from sterna.adaptation.groups import LatencyGroups
-from sterna.adaptation.picture import RUNNING, Distances, NodeState, Picture, Standing, Worker
+from sterna.adaptation.picture import RUNNING, KnownWorker, Load, Picture, PictureRoundTrips, Standing, WorkerNodeState
 from sterna.adaptation.pressure import COUNTED, MODELS, Pressure, Pressures, shortens_a_flow
-from sterna.adaptation.reasons import Judgement, Left, Reason, Resume, Rule, Start, Stop, reason
+from sterna.adaptation.reasons import DecisionReason, Judgement, Left, Resume, Rule, Start, Stop, reason
 from sterna.adaptation.settings import ScalingTuning
 
 JUDGED_MAX = 32
@@ -43,11 +43,11 @@ def thresholds(settings: ScalingTuning) -> Thresholds:
     return Thresholds(settings.up or model.up, settings.down or model.down)
 
 
-def pressures_of(distances: Distances, settings: ScalingTuning) -> Pressures:
+def pressures_of(distances: PictureRoundTrips, settings: ScalingTuning) -> Pressures:
     return Pressures(distances, settings.pressure, settings.value, settings.usable_error)
 
 
-def scale(distances: Distances, settings: ScalingTuning) -> Scaling:
+def scale(distances: PictureRoundTrips, settings: ScalingTuning) -> Scaling:
     """A judgement on every worker that could start or stop its node."""
     if settings.scaling == "off" or not distances.picture.workers:
         return Scaling([], Standing())
@@ -56,11 +56,11 @@ def scale(distances: Distances, settings: ScalingTuning) -> Scaling:
     return _Steady(distances, settings).run()
 
 
-def _by_the_paper(distances: Distances, settings: ScalingTuning) -> list[Judgement]:
+def _by_the_paper(distances: PictureRoundTrips, settings: ScalingTuning) -> list[Judgement]:
     """Its Listing 6.1.  Only fixed nodes are spared, and workers that cannot be asked."""
     limits, found = thresholds(settings), list[Judgement]()
     pressures, workers = pressures_of(distances, settings), distances.picture.workers
-    idle = {name: one for name, one in pressures.of_workers().items() if workers[name].state is NodeState.OFF}
+    idle = {name: one for name, one in pressures.of_workers().items() if workers[name].state is WorkerNodeState.OFF}
     if idle:
         worker = max(idle, key=lambda name: (idle[name].value, name))
         if idle[worker].value > limits.up:
@@ -77,7 +77,7 @@ def _by_the_paper(distances: Distances, settings: ScalingTuning) -> list[Judgeme
 class _Steady:
     """One pass of the rule with patience."""
 
-    def __init__(self, distances: Distances, settings: ScalingTuning) -> None:
+    def __init__(self, distances: PictureRoundTrips, settings: ScalingTuning) -> None:
         self._distances = distances
         self._picture = distances.picture
         self._settings = settings
@@ -126,10 +126,10 @@ class _Steady:
         worker = self._picture.workers[max(high, key=lambda name: (high[name].value, name))]
         return self._judged(worker, high[worker.name])
 
-    def _judged(self, worker: Worker, pressure: Pressure) -> Start | Resume | Left:
+    def _judged(self, worker: KnownWorker, pressure: Pressure) -> Start | Resume | Left:
         settings, now = self._settings, self._picture.now
         why = _numbers(Rule.PRESSURE, pressure, self._limits.up)
-        if worker.state in (NodeState.LEAVING, NodeState.DRAINING):
+        if worker.state in (WorkerNodeState.LEAVING, WorkerNodeState.DRAINING):
             return Resume(worker.name, why)
         needed = min(settings.witnesses, pressure.gateways)
         if (obstacle := self._obstacle(worker)) is not None:
@@ -138,26 +138,38 @@ class _Steady:
             return Left(worker.name, reason(Rule.UNPROVED, measured_by=pressure.witnesses, needed=needed))
         if (for_s := now - self._high[worker.name]) < settings.high_s:
             return Left(worker.name, reason(Rule.UNSTEADY, pressure=pressure.value, for_s=for_s))
-        if self._picture.flows and not shortens_a_flow(self._distances, worker, settings.gain_ms):
+        if self._is_useless(worker):
             return Left(worker.name, reason(Rule.NO_GAIN_FOR_TOPICS, pressure=pressure.value))
         return Start(worker.name, why)
+
+    def _is_useless(self, worker: KnownWorker) -> bool:
+        """It would shorten the way of no message: nodes tell of the busiest topics, and the rest is not known."""
+        settings = self._settings
+        if not self._picture.flows or shortens_a_flow(self._distances, worker, settings.gain_ms, settings.gain_ratio):
+            return False
+        return self._pressures.of_unknown(worker.name) <= self._limits.up
 
     def _overloaded(self, asked: set[str]) -> Start | None:
         """A second node for one that has too much to do, near those it serves."""
         settings, now = self._settings, self._picture.now
         for node in self._picture.serving():
             load = node.load
-            if load.cpu <= settings.busy_cpu and 1000 * load.lag_s <= settings.busy_lag_ms:
+            if load.cpu <= settings.busy_cpu and 1000 * load.lag_s <= settings.busy_lag_ms and self._has_line(load):
                 continue
             self._busy[node.name] = self._picture.standing.busy.get(node.name, now)
             helper = self._helper_of(node, asked)
             if helper is None or now - self._busy[node.name] < settings.high_s:
                 continue
-            why = reason(Rule.OVERLOAD, node=node.name, cpu=load.cpu, lag_ms=1000 * load.lag_s)
-            return Start(helper.name, why)
+            numbers = {"cpu": load.cpu, "lag_ms": 1000 * load.lag_s, "bytes_per_s": load.bytes_per_s}
+            return Start(helper.name, reason(Rule.OVERLOAD, node=node.name, **numbers))
         return None
 
-    def _helper_of(self, node: Worker, asked: set[str]) -> Worker | None:
+    def _has_line(self, load: Load) -> bool:
+        """No more bytes pass than may."""
+        most = self._settings.busy_bytes_per_s
+        return not most or load.bytes_per_s <= most
+
+    def _helper_of(self, node: KnownWorker, asked: set[str]) -> KnownWorker | None:
         """The idle worker nearest to the node, if its gateways would find it as near, and none helps already."""
         others = [one for one in self._picture.workers.values() if one is not node and self._is_as_near(one, node)]
         if any(self._may_still_help(one) or one.name in asked for one in others):
@@ -165,22 +177,23 @@ class _Steady:
         idle = [one for one in others if self._obstacle(one) is None]
         return min(idle, key=lambda one: (node.coordinate.distance_s(one.coordinate), one.name), default=None)
 
-    def _is_as_near(self, other: Worker, node: Worker) -> bool:
+    def _is_as_near(self, other: KnownWorker, node: KnownWorker) -> bool:
         """Most of the node's gateways have the other in the same latency group, or a lower one."""
         between_s, group = self._distances.between_s, self._groups.of
         gateways = [one for one in self._picture.gateways.values() if one.node == node.name]
         near = sum(group(between_s(one, other.name)) <= group(between_s(one, node.name)) for one in gateways)
         return 2 * near > len(gateways)
 
-    def _may_still_help(self, other: Worker) -> bool:
+    def _may_still_help(self, other: KnownWorker) -> bool:
         """A node that starts, or has just begun to serve and has room: gateways are still to be moved to it."""
-        if other.state is NodeState.STARTING:
+        if other.state is WorkerNodeState.STARTING:
             return True
         young = self._picture.now - other.since < self._settings.young_s
-        return other.is_serving and young and other.load.cpu <= self._settings.busy_cpu
+        has_room = other.load.cpu <= self._settings.busy_cpu and self._has_line(other.load)
+        return other.is_serving and young and has_room
 
-    def _obstacle(self, worker: Worker) -> Reason | None:
-        if worker.state is not NodeState.OFF:
+    def _obstacle(self, worker: KnownWorker) -> DecisionReason | None:
+        if worker.state is not WorkerNodeState.OFF:
             return reason(Rule.ONE_AT_A_TIME, state=str(worker.state))
         if self._picture.now < worker.barred_until:
             return reason(Rule.BARRED, for_s=worker.barred_until - self._picture.now)
@@ -201,7 +214,7 @@ class _Steady:
             if name in serving and worth.value < self._limits.down and name not in self._busy
         }
         found: list[Judgement] = []
-        stopped = started or any(one.state is NodeState.LEAVING for one in self._picture.workers.values())
+        stopped = started or any(one.state is WorkerNodeState.LEAVING for one in self._picture.workers.values())
         for name in sorted(low, key=lambda name: (worths[name].value, name)):
             obstacle = self._must_run(serving[name], now - low[name], stopped, len(serving))
             if obstacle is not None:
@@ -211,7 +224,7 @@ class _Steady:
             found.append(Stop(name, _numbers(Rule.LOW_PRESSURE, worths[name], self._limits.down)))
         return found, low
 
-    def _must_run(self, node: Worker, low_s: float, stopped: bool, serving: int) -> Reason | None:
+    def _must_run(self, node: KnownWorker, low_s: float, stopped: bool, serving: int) -> DecisionReason | None:
         settings = self._settings
         age_s = self._picture.now - node.since
         floor = settings.floors.get(node.site, 0)
@@ -232,17 +245,24 @@ class _Steady:
             return crowded
         return reason(Rule.ONE_AT_A_TIME) if stopped else None
 
-    def _crowded_without(self, node: Worker) -> Reason | None:
+    def _crowded_without(self, node: KnownWorker) -> DecisionReason | None:
         """The next best nodes of its gateways would have too much to do."""
         gateways = [one for one in self._picture.gateways.values() if one.node == node.name]
         others = [one for one in self._picture.serving() if one is not node]
         heirs = Counter(
             min(others, key=lambda other: self._distances.between_s(one, other.name)).name for one in gateways
         )
+        most_cpu, most_bytes = ROOM * self._settings.busy_cpu, ROOM * self._settings.busy_bytes_per_s or inf
         for heir, count in sorted(heirs.items()):
-            cpu = self._picture.workers[heir].load.cpu + node.load.cpu * count / len(gateways)
-            if cpu > ROOM * self._settings.busy_cpu:
-                return reason(Rule.NO_ROOM, heir=heir, cpu=cpu, most=ROOM * self._settings.busy_cpu)
+            if heir in self._busy:
+                return reason(Rule.NO_ROOM, heir=heir, busy_s=self._picture.now - self._busy[heir])
+            part, present = count / len(gateways), self._picture.workers[heir].load
+            cpu = present.cpu + part * node.load.cpu
+            if cpu > most_cpu:
+                return reason(Rule.NO_ROOM, heir=heir, cpu=cpu, most=most_cpu)
+            bytes_per_s = present.bytes_per_s + part * node.load.bytes_per_s
+            if bytes_per_s > most_bytes:
+                return reason(Rule.NO_ROOM, heir=heir, bytes_per_s=bytes_per_s, most=most_bytes)
         return None
 
 
@@ -250,5 +270,5 @@ def _count_by_site(picture: Picture) -> Counter[str]:
     return Counter(one.site for one in picture.workers.values() if one.state in RUNNING | COUNTED)
 
 
-def _numbers(rule: Rule, pressure: Pressure, threshold: float) -> Reason:
+def _numbers(rule: Rule, pressure: Pressure, threshold: float) -> DecisionReason:
     return reason(rule, pressure=pressure.value, threshold=threshold, gateways=pressure.gateways)

@@ -32,12 +32,13 @@ class SelectionTuning:
     weight: Annotated[str, Choice(WEIGHTS)] = "subscriptions"
     """How much a gateway counts when nodes are compared."""
     usable_error: Annotated[float, Allowed(0.01, 1.5)] = 0.6
-    """A gateway whose coordinate has a larger error moves nowhere and causes no start."""
+    """Of a gateway whose coordinate has a larger error only round trips that it measured count: it moves if it has
+    measured its node, and causes starts if it has measured all nodes that run."""
     gain_ms: Annotated[float, Allowed(0, 10_000)] = 1.0
     """A nearer node must be nearer by this, ..."""
     gain_ratio: Annotated[float, Allowed(0, 1)] = 0.1
     """... by this part of the present distance, and by more than the estimates may be wrong, ..."""
-    steady_s: Annotated[float, Allowed(0, 3600)] = 3.0
+    steady_s: Annotated[float, Allowed(0, 3600)] = 2.0
     """... for this long."""
     cool_down_s: Annotated[float, Allowed(0, 86_400)] = 20.0
     """A gateway that was moved is left alone for this long, unless its node stops."""
@@ -74,7 +75,9 @@ class ScalingTuning(SelectionTuning):
     busy_cpu: Annotated[float, Allowed(0.05, 1)] = 0.8
     """A node that uses more of its processors than this is overloaded: a second one is started near it, ..."""
     busy_lag_ms: Annotated[float, Allowed(1, 60_000)] = 200.0
-    """... and so is one that runs later than this."""
+    """... one that runs later than this, ..."""
+    busy_bytes_per_s: Annotated[float, Allowed(0)] = 0.0
+    """... and one whose clients send and get more bytes in a second.  0: bytes are reported and decide nothing."""
     floors: Mapping[str, int] = field(default_factory=dict)
     """Site: nodes that are left running there at least."""
     ceilings: Mapping[str, int] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
     reports/WORKER         workers, to coordinators          to-workers/WORKER      coordinators, to one worker
     gateways/GATEWAY       gateways, to coordinators         to-gateways/GATEWAY    coordinators, to one gateway
-    leading/REGION         coordinators, to each other
+    leading/REGION         coordinators, to each other    shown/COORDINATOR      coordinators, to people
 
 Nodes guard them: `users` of `[adaptation]` may do all of this, a gateway may use the two topics with its own name.
 """
@@ -13,6 +13,8 @@ from sterna.mqtt.topics import CONTROL
 
 ROOT = CONTROL.decode()
 REPORTS, TO_WORKERS, LEADING = "reports", "to-workers", "leading"
+SHOWN = "shown"
+"""Nodes keep the last word of each, for their dashboards."""
 FROM_GATEWAYS, TO_GATEWAYS = "gateways", "to-gateways"
 
 

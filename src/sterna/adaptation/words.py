@@ -19,7 +19,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from sterna.adaptation.picture import Stamp
+from sterna.adaptation.picture import ReportStamp
 from sterna.adaptation.topics import FROM_GATEWAYS, REPORTS, parts_of
 from sterna.overlay.coordinates import DIMENSIONS_MAX, Coordinate
 from sterna.vocabulary.bounds import Address, Node, Number
@@ -31,6 +31,10 @@ FOUND_MAX = 16
 MEASURED_MAX = 64
 SERVED_MAX = 4096
 """Gateways that one report of a worker names."""
+FLOWS_MAX = 32
+"""Topics that one report of a worker names, ..."""
+FLOW_GATEWAYS_MAX = 64
+"""... and gateways of each, that publish or read."""
 TEXT_MAX = 500
 
 _OPEN, _SEALED = 0, 1
@@ -39,7 +43,7 @@ _MAC_BYTES = 16
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 
 
-class Place(msgspec.Struct, array_like=True, frozen=True):
+class SentCoordinate(msgspec.Struct, array_like=True, frozen=True):
     """A coordinate on its way.  Whether it makes sense is looked at where it is used."""
 
     vector: Annotated[tuple[float, ...], msgspec.Meta(max_length=DIMENSIONS_MAX)]
@@ -48,7 +52,7 @@ class Place(msgspec.Struct, array_like=True, frozen=True):
     adjustment: float
 
     @classmethod
-    def of(cls, coordinate: Coordinate) -> Place:
+    def of(cls, coordinate: Coordinate) -> SentCoordinate:
         return cls(coordinate.vector, coordinate.height, coordinate.error, coordinate.adjustment)
 
     @property
@@ -66,17 +70,26 @@ class FindRandom(_Word, frozen=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=FOUND_MAX)]
 
 
+class Trip(msgspec.Struct, array_like=True, frozen=True):
+    worker: Node
+    round_trip_s: float
+
+
 class FindClosest(_Word, frozen=True):
-    """The same, those that are nearest to the place in the envelope."""
+    """The same, those that are nearest to it, by its round trips and by the place in the envelope."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=FOUND_MAX)]
+    nearest: Text = ""
+    """The worker to which it has measured the shortest round trip."""
+    measured: Annotated[tuple[Trip, ...], msgspec.Meta(max_length=MEASURED_MAX)] = ()
+    """Round trips of this cycle."""
 
 
 class WorkerPlace(msgspec.Struct, array_like=True, frozen=True):
     name: Node
     echo: Address
     """Where its echo port is, host:port."""
-    place: Place
+    place: SentCoordinate
 
 
 class Found(_Word, frozen=True):
@@ -90,9 +103,12 @@ class Found(_Word, frozen=True):
     """Where the nodes that serve take clients, the nearest first."""
 
 
-class Trip(msgspec.Struct, array_like=True, frozen=True):
-    worker: Node
-    round_trip_s: float
+class Measure(_Word, frozen=True):
+    """A leader asks a gateway to measure these workers now, and to report."""
+
+    workers: Annotated[tuple[WorkerPlace, ...], msgspec.Meta(max_length=FOUND_MAX)]
+    key: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    """As in `Found`."""
 
 
 class GatewayReport(_Word, frozen=True):
@@ -106,6 +122,15 @@ class Served(msgspec.Struct, array_like=True, frozen=True):
     clients: Number
     subscriptions: Number
     deliveries_per_s: float = 0.0
+
+
+class ServedFlow(msgspec.Struct, array_like=True, frozen=True):
+    """Messages of one topic prefix at a node.  Gateways are named by their places in the report's `serves`."""
+
+    topic: Text
+    publishers: Annotated[tuple[tuple[Number, Number], ...], msgspec.Meta(max_length=FLOW_GATEWAYS_MAX)] = ()
+    """Gateway, and messages a minute of its clients."""
+    subscribers: Annotated[tuple[Number, ...], msgspec.Meta(max_length=FLOW_GATEWAYS_MAX)] = ()
 
 
 class WorkerReport(_Word, frozen=True):
@@ -129,6 +154,8 @@ class WorkerReport(_Word, frozen=True):
     term: Number = 0
     """The highest term from which it has taken an order."""
     trouble: Text = ""
+    flows: Annotated[tuple[ServedFlow, ...], msgspec.Meta(max_length=FLOWS_MAX)] = ()
+    """The busiest topics of its gateways."""
 
 
 class StartNode(msgspec.Struct, array_like=True, frozen=True, tag=True):
@@ -191,7 +218,7 @@ class Leaving(_Word, frozen=True):
 
 
 Word: TypeAlias = (
-    FindRandom | FindClosest | Found | GatewayReport | WorkerReport | Order | OrderAnswer | Leading | Leaving
+    FindRandom | FindClosest | Found | Measure | GatewayReport | WorkerReport | Order | OrderAnswer | Leading | Leaving
 )
 
 #: The words that a gateway may say.
@@ -205,7 +232,7 @@ class Envelope(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fiel
     boot: Number
     counter: Number
     word: Word
-    place: Place | None = None
+    place: SentCoordinate | None = None
 
 
 class RefusedWord(StrEnum):
@@ -221,12 +248,12 @@ class RefusedWord(StrEnum):
     """A gateway said something that is not a gateway's to say."""
 
 
-class Letter(NamedTuple):
+class SignedWord(NamedTuple):
     """A word that was read, with who said it."""
 
     sender: str
     region: str
-    stamp: Stamp
+    stamp: ReportStamp
     word: Word
     coordinate: Coordinate | None
 
@@ -250,14 +277,14 @@ class Mailroom:
 
     def write(self, word: Word, place: Coordinate | None = None) -> bytes:
         self.counter += 1
-        where = Place.of(place) if place is not None else None
+        where = SentCoordinate.of(place) if place is not None else None
         body = _encode(Envelope(self._network, self._region, self._name, self.boot, self.counter, word, where))
         if not self._key:
             return bytes((VERSION, _OPEN)) + body
         sealed = bytes((VERSION, _SEALED)) + body
         return sealed + self._mac(sealed)
 
-    def read(self, topic: bytes, data: bytes) -> Letter | None:
+    def read(self, topic: bytes, data: bytes) -> SignedWord | None:
         """The letter that came on this topic; None if it is none, and that is counted."""
         read = self._read(topic, data)
         if isinstance(read, RefusedWord):
@@ -265,7 +292,7 @@ class Mailroom:
             return None
         return read
 
-    def _read(self, topic: bytes, data: bytes) -> Letter | RefusedWord:
+    def _read(self, topic: bytes, data: bytes) -> SignedWord | RefusedWord:
         if not 2 < len(data) <= WORD_BYTES_MAX:
             return RefusedWord.SIZE
         if data[0] != VERSION:
@@ -289,7 +316,7 @@ class Mailroom:
             return data[2:-_MAC_BYTES]
         return data[2:] if kind == FROM_GATEWAYS else RefusedWord.OPEN
 
-    def _checked(self, topic: bytes, envelope: Envelope) -> Letter | RefusedWord:
+    def _checked(self, topic: bytes, envelope: Envelope) -> SignedWord | RefusedWord:
         parts = parts_of(topic)
         if parts is None or parts[0] != self._network or envelope.network != self._network:
             return RefusedWord.NETWORK
@@ -299,7 +326,9 @@ class Mailroom:
         if kind == FROM_GATEWAYS and not isinstance(envelope.word, OF_GATEWAYS):
             return RefusedWord.KIND
         place = envelope.place.coordinate if envelope.place is not None else None
-        return Letter(envelope.sender, envelope.region, Stamp(envelope.boot, envelope.counter), envelope.word, place)
+        return SignedWord(
+            envelope.sender, envelope.region, ReportStamp(envelope.boot, envelope.counter), envelope.word, place
+        )
 
     def _mac(self, content: bytes) -> bytes:
         return blake2b(content, key=self._key, digest_size=_MAC_BYTES).digest()

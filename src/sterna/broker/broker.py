@@ -22,9 +22,10 @@ from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import MADE_OF_ANOTHER, Commit, Commitments, Promise
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.delivery.delivery import Delivery
-from sterna.broker.delivery.delivery_audit import AuditRecords, RecordedDelivery
+from sterna.broker.delivery.delivery_audit import DeliveryNotes, RecordedDelivery
 from sterna.broker.delivery.share_targets import FOR_NOBODY
 from sterna.broker.expressions.function_calls import Done
+from sterna.broker.flow_page import FlowPages
 from sterna.broker.ingress import Ingress
 from sterna.broker.limits import Limits
 from sterna.broker.network import BrokerNetwork, Keeper
@@ -40,7 +41,9 @@ from sterna.broker.session.publisher_sequence import number_of
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import SessionLog
 from sterna.broker.session_lifecycle import SessionLifecycle
-from sterna.broker.statistics import SessionView, Statistics
+from sterna.broker.statistics import SessionView, Statistics, WaitingSums
+from sterna.broker.topic_tree import TopicTrees
+from sterna.broker.tracing import Tracing
 from sterna.broker.work_budget import Turns
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
@@ -98,7 +101,7 @@ class Broker:
         self.turns = Turns(self.clock, self.deadlines, self.work_budget)
         self.log = SessionLog(journal.note, enabled=durable)
         self.commitments = Commitments(journal)
-        self.access = AccessControl(authenticator, access)
+        self.access = AccessControl(authenticator, access, state.access_register)
         self.backpressure = Backpressure(journal)
         self.reports = OperatorReports(world.report, self.access)
         delivery = RecordedDelivery if recorded else Delivery
@@ -108,7 +111,7 @@ class Broker:
         #: The other nodes; None for a lone one.
         self.network: BrokerNetwork | None = None
         #: Notes for an audit; None if none are taken.
-        self.records: AuditRecords | None = None
+        self.records: DeliveryNotes | None = None
         #: To be done when nothing is on its way to the disk and everything that is safe has been delivered.
         self._between: list[Callable[[], None]] = []
         self._is_keeping = False
@@ -123,7 +126,11 @@ class Broker:
         self.lifecycle = SessionLifecycle(
             state, clock, deadlines, journal, commitments, log, delivery, self.ingress, reports
         )
-        self.renewal = AccessRenewal(self.access, self.sessions, self.routes, self.turns)
+        #: Shows packets to operators.
+        self.tracing = Tracing(self.sessions, clock, deadlines)
+        self.topic_trees = TopicTrees(state, clock, deadlines)
+        self.flow_pages = FlowPages(state, clock, deadlines)
+        self.renewal = AccessRenewal(self.access, self.sessions, self.routes, self.turns, clock)
         self.handshake = ConnectHandshake(
             state,
             clock,
@@ -141,7 +148,7 @@ class Broker:
         self.publications = Publications(state, clock, commitments, log, self.ingress, self.backpressure, reports)
         self.acknowledgements = Acknowledgements(self.limits, delivery)
         self.connections = ConnectionContext(
-            self.limits, clock, self.counters, self.backpressure, self.work_budget, self.turns
+            self.limits, clock, self.counters, self.backpressure, self.work_budget, self.turns, deadlines
         )
         self.packets = PacketDispatcher(
             self.connections,
@@ -158,7 +165,7 @@ class Broker:
     def record(self, node: str) -> None:
         """From here on what becomes of messages and sessions is noted, under this node's name."""
         assert isinstance(self.delivery, RecordedDelivery)
-        records = AuditRecords(self.journal, self.clock, node, self.state.vector)
+        records = DeliveryNotes(self.journal, self.clock, node, self.state.vector)
         self.records = self.lifecycle.records = self.requests.records = self.renewal.records = records
         self.delivery.record(records)
         records.started(list(self.sessions.values()))
@@ -171,6 +178,14 @@ class Broker:
     def at(self, now: float) -> None:
         """The steady clock reads `now`: called before each piece of work."""
         self.clock.at(now)
+
+    def limits_changed(self) -> None:
+        """Those who keep a copy of a limit, or measure by one, look at it again."""
+        self.connections.unauthenticated.most = self.limits.unauthenticated_bytes
+        self.state.holdings.wills.most = self.limits.will_bytes
+        for session in self.sessions.values():
+            if session.connection is not None:
+                session.connection.set_pace()
 
     @property
     def now(self) -> float:
@@ -202,6 +217,8 @@ class Broker:
     def accept(self, transport: Transport, peer: ClientPeer) -> Connection:
         self.counters.connections += 1
         connection = Connection(self.connections, self.packets, transport, peer)
+        if self.tracing.is_on:
+            self.tracing.accepted(connection)
         due = self.clock.now + self.limits.connect_s
         connection.deadline = self.deadlines.replace(None, due, lambda: _connect_timeout(connection))
         return connection
@@ -296,7 +313,7 @@ class Broker:
         message, connection, detail = promise
         if message is not None:
             self.delivered_upto = message.offset
-            matched = self.ingress.deliver(message, connection.session if connection is not None else None)
+            matched = self.ingress.deliver(message, self._source(message, connection))
             if self.network is not None and message.identity is None and not is_reserved(message.topic):
                 self.network.publish(message)
                 matched = matched or self.network.wants_elsewhere(message.topic)
@@ -311,6 +328,12 @@ class Broker:
         else:
             assert callable(detail)
             detail()
+
+    def _source(self, message: Message, connection: Connection | None) -> Session | None:
+        """HOT.  The session that No Local keeps it from: wills, and retained values of a foreign broker, have one."""
+        if connection is not None:
+            return connection.session
+        return self.sessions.get(message.publisher) if message.identity is None else None
 
     def failed(self, commit: Commit, reason: str) -> None:
         """The group could not be written: clients that wait for it are sent away, unanswered, and will try again.
@@ -383,9 +406,19 @@ class Broker:
             for session in order
         ]
 
-    def statistics(self) -> Statistics:
+    def waiting_sums(self) -> WaitingSums:
+        """It takes a look at every session."""
+        inflight = queued = 0
+        for session in self.sessions.values():
+            inflight += len(session.inflight)
+            queued += len(session.queue)
+        return WaitingSums(inflight, queued)
+
+    def statistics(self, sums: WaitingSums | None = None) -> Statistics:
+        """`sums`: of a while ago, for who asks so often that they may be a little old."""
         counters = self.counters
-        sessions = self.sessions.values()
+        if sums is None:
+            sums = self.waiting_sums()
         journal = self.journal.statistics()
         return Statistics(
             uptime_s=self.clock.now - self.started_at,
@@ -399,6 +432,7 @@ class Broker:
             packets_sent=counters.publish_sent + counters.answers_sent,
             connections=counters.connections,
             sessions_expired=counters.sessions_expired,
+            throttled=counters.throttled,
             publish_dropped=dict(counters.publish_dropped),
             connections_refused=dict(counters.connections_refused),
             subscriptions_refused=dict(counters.subscriptions_refused),
@@ -413,8 +447,8 @@ class Broker:
             function_calls=self.routes.computations.calls.waiting,
             retained=len(self.retained) - self.ingress.sys_topics,  # what clients had retained, without `$SYS`
             retained_bytes=self.retained.bytes - self.ingress.sys_bytes,
-            inflight=sum(len(session.inflight) for session in sessions),
-            queued=sum(len(session.queue) for session in sessions) + self.routes.waiting.messages,
+            inflight=sums.inflight,
+            queued=sums.queued + self.routes.waiting.messages,
             journal_first_offset=journal.first_offset,
             journal_next_offset=journal.next_offset,
             journal_bytes=journal.bytes,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from sterna.broker.access.access_register import AccessRegister
 from sterna.broker.access.authorization import Permissions
 from sterna.broker.access.identity import FOREIGN_PREFIX
+from sterna.broker.counters import Counters
 from sterna.broker.delivery.late_shares import LateShares
 from sterna.broker.delivery.retained import Retained
 from sterna.broker.delivery.routes import Routes
 from sterna.broker.expressions.computations import Computations
+from sterna.broker.kept_values import KeptValues
 from sterna.broker.limits import Limits
 from sterna.broker.session.outbox import Outbox
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_quotas import SessionQuotas
-from sterna.broker.statistics import Counters
 from sterna.broker.work_budget import WorkBudget
 from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.operators.settings import Settings as OperatorSettings
+from sterna.operators.settings import OperatorSettings as OperatorSettings
 from sterna.vocabulary.bounds import PUBLISHERS_MAX
 from sterna.vocabulary.identity import VersionVector
 
@@ -35,6 +37,10 @@ class BrokerState:
         self.work_budget = WorkBudget()
         self.routes = Routes(self.work_budget, Computations(limits, operators or OperatorSettings(), functions), limits)
         self.retained = Retained(limits)
+        #: Bans, users and access rules that operators set while nodes run.
+        self.access_register = AccessRegister()
+        #: Values kept for those who are served in front of a foreign broker.
+        self.kept_values = KeptValues()
         #: Outboxes with something to flush.
         self.dirty: list[Outbox] = []
         self.counters = Counters()

@@ -37,7 +37,10 @@ def is_foreign(session: Session) -> bool:
 
 
 def forget_exchanges(session: Session, log: SessionLog, in_doubt: InDoubt) -> Forgotten:
-    """The foreign broker has lost its session, and is not connected.  From here on no identifier means anything."""
+    """The foreign broker has lost its session, and is not connected.  From here on no identifier means anything.
+
+    Each change is an event of its own.  A copy of the session would lack messages that wait for the journal now: after
+    a crash the copy would take the place of the queue that they are found in."""
     kept = session.in_doubt or {}
     repeated = dropped = unknown = 0
     for packet_id, entry in list(session.inflight.items()):
@@ -49,16 +52,19 @@ def forget_exchanges(session: Session, log: SessionLog, in_doubt: InDoubt) -> Fo
             repeated += 1
             if entry is None:
                 session.put_in_flight(packet_id, *again)
+                if session.expiry_s:
+                    log.assigned(session, packet_id, again[0].offset, again[1])
             continue
         else:
             dropped += 1
         session.out_of_flight(packet_id)
-    received = len(session.received)
+        log.acknowledged(session, packet_id)
+    received = sorted(session.received)
     session.received.clear()
+    for packet_id in received if session.expiry_s else ():
+        log.released(session, packet_id)
     session.in_doubt = {}
-    if session.expiry_s:
-        log.imported(session)
-    return Forgotten(repeated, dropped, unknown, received)
+    return Forgotten(repeated, dropped, unknown, len(received))
 
 
 def _qos(message: Message, granted: int) -> int:

@@ -6,6 +6,7 @@ A message at QoS 1 or 2 is delivered when the journal has it (`commitments`).  A
 from __future__ import annotations
 
 from functools import partial
+from typing import Final, Protocol
 
 from sterna.broker.access.bridges import BRIDGES_MAX
 from sterna.broker.broker_state import BrokerState
@@ -20,6 +21,19 @@ from sterna.journal.journal import Journal
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import is_control
 
+SAMPLED_EVERY_S: Final = 0.01
+"""Of the messages that are delivered within such a time, the first is asked how long it took."""
+
+
+class MessageWatcher(Protocol):
+    """Follows messages through this node."""
+
+    def entered(self, message: Message) -> None:
+        """Here, from a client."""
+
+    def delivered(self, message: Message) -> None:
+        """To those here who want it."""
+
 
 class Ingress:
     __slots__ = (
@@ -32,8 +46,10 @@ class Ingress:
         "_kept",
         "_retained",
         "_routes",
+        "_sample_due",
         "_sys",
         "network",
+        "watcher",
     )
 
     def __init__(
@@ -46,6 +62,9 @@ class Ingress:
         self._routes = state.routes
         self._commitments = commitments
         self._delivery = delivery
+        self._sample_due = 0.0
+        #: None as long as nobody follows messages.
+        self.watcher: MessageWatcher | None = None
         #: The other nodes; None for a lone one.
         self.network: BrokerNetwork | None = None
         #: Topics whose messages at QoS 0 go to the journal, too.
@@ -80,7 +99,16 @@ class Ingress:
                 self.network.publish_loose(message)
             if self._kept is not None and message.topic in self._kept:
                 self._journal.append(message)  # for the table of messages alone: no queue points to it
-        self._delivery.deliver(message, source)
+        matched = self._delivery.deliver(message, source)
+        if self.watcher is not None and message.properties:
+            self._watched(message, matched=matched)
+
+    def _watched(self, message: Message, *, matched: bool) -> None:
+        assert self.watcher is not None
+        if message.identity is None:
+            self.watcher.entered(message)
+        if matched:
+            self.watcher.delivered(message)
 
     def deliver(self, message: Message, source: Session | None) -> bool:
         """Deliver a message that is safe, here or at the node where it entered.  False if nobody wants it."""
@@ -89,7 +117,14 @@ class Ingress:
             return True
         if message.retain:
             self._retain(message)
-        return self._delivery.deliver(message, source)
+        if self._clock.now >= self._sample_due and message.received_at:
+            self._sample_due = self._clock.now + SAMPLED_EVERY_S
+            # The clock of the node where it entered may be ahead of ours.
+            self._counters.delivery_took.observe(max(0.0, self._clock.wall - message.received_at))
+        matched = self._delivery.deliver(message, source)
+        if self.watcher is not None and message.properties:
+            self._watched(message, matched=matched)
+        return matched
 
     def _retain(self, message: Message) -> None:
         if not self._retained.update(message):

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from sterna.vocabulary.settings import Allowed
 
+LIMITS_TOLD: Final = frozenset({"receive_maximum", "topic_aliases", "user_properties"})
+"""Fixed while a node runs: connected clients were told the first two and would break others unknowingly; the third is
+read with every acknowledgement, by code that does not look it up again."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Limits:
+    """A node that reads its configuration again changes them, but for `receive_maximum`, `topic_aliases` and
+    `user_properties`, which need a restart."""
+
     # The largest of MQTT: 4 bytes of length count to 268,435,455.
     packet_bytes: Annotated[int, Allowed(128, 268_435_460)] = 1024 * 1024
     """Largest packet taken from a client, fixed header included.  MQTT itself allows 256 MiB."""
@@ -77,6 +84,13 @@ class Limits:
     receive_maximum: Annotated[int, Allowed(1, 65535)] = 65535
     """QoS 1 and 2 messages one client may send before they are answered; told to MQTT 5 clients, enforced for all.
     The default is what packet identifiers allow: many clients send everything again at once after a reconnect."""
+
+    client_messages_per_s: Annotated[float, Allowed(0)] = 0
+    """Messages a second that are read from one client, after a burst of one second's worth; 0: any number.  A client
+    that sends faster is not read from for a while, so that it has to wait; nothing is lost."""
+
+    client_bytes_per_s: Annotated[float, Allowed(0)] = 0
+    """The same in bytes, of all its packets."""
 
     queued: int = 1_000_000
     """Messages waiting for one session or one group of a shared subscription (as journal offsets, 9 bytes each); a

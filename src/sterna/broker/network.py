@@ -66,9 +66,11 @@ class Keeper(Protocol):
     def is_at_home(self, client_id: bytes, *, clean: bool) -> bool:
         """Is the client's session here and to be served, or nowhere?"""
 
-    def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
+    def bring(
+        self, connection: Connection, user: str | None, greet: Callable[[], None], then: Callable[[], None]
+    ) -> None:
         """Have the session of a client that has just come brought here, then go on with its CONNECT.  If that cannot be
-        done the connection fails."""
+        done the connection fails.  `greet`: let it in ahead of its session."""
 
     def belongs_to_another(self, client_id: bytes, user: str | None) -> bool:
         """Does another node keep a session of this client for another user?"""

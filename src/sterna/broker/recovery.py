@@ -46,6 +46,8 @@ EVACUATION = "\0evacuation"
 CLOCK = "\0clock"
 RUNNING = "\0running"
 CAME = "\0came"
+ACCESS = "\0access"
+KEPT = "\0kept"
 
 #: Entries that cannot be are told of one by one up to here, then only counted.
 IMPOSSIBLE_TOLD_MAX = 20
@@ -98,6 +100,10 @@ class Replay:
             elif name == CAME:
                 for came in msgspec.msgpack.decode(blob, type=list[Came]):
                     self._state.publisher_came(came)
+            elif name == ACCESS:
+                self._load_access(blob)
+            elif name == KEPT:
+                self._load_kept(blob)
             elif name == RUNNING:
                 self._state.ran_until = msgspec.msgpack.decode(blob, type=tuple[float, float])
             elif name.startswith("\0") and not name.startswith(FENCED.decode()):
@@ -115,6 +121,24 @@ class Replay:
         self._state.shared.update(row.shared)
         for given in row.late:
             self._state.late_shares.give(*given)
+
+    def _load_access(self, blob: bytes) -> None:
+        try:
+            self._state.access_register.load(blob)
+        except ValueError as error:
+            raise JournalError(
+                f"the checkpoint of bans, users and access rules cannot be read ({error}); "
+                "run the version of Sterna that wrote it, or restore the data directory from a copy"
+            ) from error
+
+    def _load_kept(self, blob: bytes) -> None:
+        try:
+            self._state.kept_values.load(blob)
+        except ValueError as error:
+            raise JournalError(
+                f"the checkpoint of values kept for relayed clients cannot be read ({error}); "
+                "run the version of Sterna that wrote it, or restore the data directory from a copy"
+            ) from error
 
     def _load_owners(self, blob: bytes) -> None:
         try:
@@ -197,6 +221,10 @@ class Replay:
             self._state.evacuated_at = fields[0]
         elif kind == SessionEvent.CLOCK:
             self._state.clock_ahead_s = fields[0]
+        elif kind == SessionEvent.ACCESS:
+            self._state.access_register.replay(fields[0])
+        elif kind == SessionEvent.KEPT:
+            self._state.kept_values.replay(*fields)
         elif kind == SessionEvent.RUNNING:
             self._state.ran_until = (fields[0], fields[1])
         elif kind == SessionEvent.IMPORTED:

@@ -15,7 +15,7 @@ from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
 from sterna.broker.deadlines import Deadline, Deadlines
 from sterna.broker.delivery.delivery import Delivery
-from sterna.broker.delivery.delivery_audit import AuditRecords
+from sterna.broker.delivery.delivery_audit import DeliveryNotes
 from sterna.broker.ingress import Ingress
 from sterna.broker.network import Keeper
 from sterna.broker.operator_reports import OperatorReports
@@ -28,6 +28,7 @@ from sterna.mqtt import properties as prop
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.packets import MQTT_3_1_1, Connect, Will, encode_disconnect
 from sterna.mqtt.reasons import Reason
+from sterna.mqtt.topics import is_control
 from sterna.vocabulary.errors import ProtocolError
 
 #: Keep-alive is exceeded at one and a half times the interval [MQTT-3.1.2-22].
@@ -95,7 +96,7 @@ class SessionLifecycle:
         #: Makes sure that one node owns a session; a lone node needs none.
         self.keeper: Keeper | None = None
         #: Notes for an audit; None if none are taken.
-        self.records: AuditRecords | None = None
+        self.records: DeliveryNotes | None = None
         self.clients_connected = self.clients_maximum = 0
         #: Client identifier -> when its session is looked at next, for its delayed will or its end.
         self._looks: dict[bytes, Deadline] = {}
@@ -211,7 +212,7 @@ class SessionLifecycle:
         """Look at the connection again when its keep-alive may have run out."""
         if connection.state != ConnectionState.CONNECTED:
             return
-        if connection.reading_paused:
+        if connection.reading_paused or connection.is_throttled:
             connection.unheard_until = self._clock.now  # it is we who do not listen
         due = max(connection.heard_at, connection.unheard_until) + connection.keep_alive_s
         if due <= self._clock.now:
@@ -359,6 +360,8 @@ class SessionLifecycle:
             self._counters.dropped("retained-full")
         else:
             self._ingress.publish(message)
+            if self._counters.observer is not None and not is_control(will.topic):
+                self._counters.observer.saw_one(will.topic, will.payload)
 
     def recovered(self) -> None:
         """After a restart: every session has just lost its connection, unless it had none before."""

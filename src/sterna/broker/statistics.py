@@ -1,72 +1,14 @@
-"""Counters of the broker: live ones on the hot path, and the immutable snapshot that all others read."""
+"""The broker's statistics: an immutable snapshot of one moment.
+
+A metric is a field of `Statistics` with a mark, and nothing else: the page for Prometheus is made from them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-#: Losers named to the operator at a time.
-LOSING_MAX = 100
-
-
-class Counters:
-    """Mutable, one per broker.  Plain integers in slots because they are touched per message."""
-
-    __slots__ = (
-        "answers_sent",
-        "bytes_received",
-        "bytes_sent",
-        "connections",
-        "connections_refused",
-        "impossible_entries",
-        "losing",
-        "packets_received",
-        "publish_bytes_received",
-        "publish_bytes_sent",
-        "publish_dropped",
-        "publish_received",
-        "publish_sent",
-        "sessions_expired",
-        "subscriptions_refused",
-    )
-
-    def __init__(self) -> None:
-        self.packets_received = 0
-        self.bytes_received = 0
-        self.bytes_sent = 0
-        self.publish_received = 0
-        self.publish_sent = 0
-        self.publish_bytes_received = 0
-        self.publish_bytes_sent = 0
-        #: Packets sent other than PUBLISH.
-        self.answers_sent = 0
-        self.connections = 0
-        self.sessions_expired = 0
-        #: Of the data directory, passed over at the start.
-        self.impossible_entries = 0
-        #: reason -> messages (once per recipient that did not get it).
-        self.publish_dropped: dict[str, int] = {}
-        #: reason -> connections.
-        self.connections_refused: dict[str, int] = {}
-        #: reason -> filters of SUBSCRIBE packets.
-        self.subscriptions_refused: dict[str, int] = {}
-        #: Who has begun to lose messages since somebody last looked, and why; at most LOSING_MAX.
-        self.losing: list[tuple[str, str]] = []
-
-    def dropped(self, reason: str, count: int = 1) -> None:
-        """An empty reason means that another node counts this loss."""
-        if not reason:
-            return
-        self.publish_dropped[reason] = self.publish_dropped.get(reason, 0) + count
-
-    def begins_to_lose(self, who: str, reason: str) -> None:
-        if len(self.losing) < LOSING_MAX:
-            self.losing.append((who, reason))
-
-    def refused(self, reason: str) -> None:
-        self.connections_refused[reason] = self.connections_refused.get(reason, 0) + 1
-
-    def subscription_refused(self, reason: str) -> None:
-        self.subscriptions_refused[reason] = self.subscriptions_refused.get(reason, 0) + 1
+from sterna.vocabulary.metrics import Counted, Gauged
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,38 +28,57 @@ class SessionView:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingSums:
+    """Sums over all sessions."""
+
+    inflight: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """One moment of a broker.  The admin port, `$SYS`, the command line and the tests read only this."""
 
-    uptime_s: float = 0.0
-    packets_received: int = 0
-    bytes_received: int = 0
-    bytes_sent: int = 0
-    publish_received: int = 0
-    publish_sent: int = 0
-    publish_bytes_received: int = 0
-    publish_bytes_sent: int = 0
-    packets_sent: int = 0
-    connections: int = 0
-    sessions_expired: int = 0
-    publish_dropped: dict[str, int] = field(default_factory=dict)
-    connections_refused: dict[str, int] = field(default_factory=dict)
-    subscriptions_refused: dict[str, int] = field(default_factory=dict)
-    clients_connected: int = 0
-    clients_maximum: int = 0
-    sessions: int = 0
-    subscriptions: int = 0
-    shared_subscriptions: int = 0
-    expressions: int = 0
-    expression_results: int = 0
-    expression_values: dict[str, int] = field(default_factory=dict)
-    function_calls: int = 0
-    retained: int = 0
-    retained_bytes: int = 0
-    inflight: int = 0
-    queued: int = 0
-    journal_first_offset: int = 0
-    journal_next_offset: int = 0
-    journal_bytes: int = 0
-    journal_lost: int = 0
-    impossible_entries: int = 0
+    uptime_s: Annotated[float, Gauged("Time since the node started.", name="uptime_seconds")] = 0.0
+    packets_received: Annotated[int, Counted("MQTT packets of every kind from clients.")] = 0
+    bytes_received: Annotated[int, Counted("Bytes from clients.")] = 0
+    bytes_sent: Annotated[int, Counted("Bytes to clients.")] = 0
+    publish_received: Annotated[int, Counted("PUBLISH packets from clients.")] = 0
+    publish_sent: Annotated[int, Counted("PUBLISH packets to clients.")] = 0
+    publish_bytes_received: Annotated[int, Counted("Payload bytes from clients.")] = 0
+    publish_bytes_sent: Annotated[int, Counted("Payload bytes to clients.")] = 0
+    packets_sent: Annotated[int, Counted("MQTT packets of every kind to clients.")] = 0
+    connections: Annotated[int, Counted("Connections taken in.")] = 0
+    sessions_expired: Annotated[int, Counted("Sessions that ran out.")] = 0
+    throttled: Annotated[int, Counted("Times that a client sent too fast and had to wait.")] = 0
+    publish_dropped: Annotated[dict[str, int], Counted("Messages a recipient did not get, by reason.")] = field(
+        default_factory=dict
+    )
+    connections_refused: Annotated[dict[str, int], Counted("Connections refused, by reason.")] = field(
+        default_factory=dict
+    )
+    subscriptions_refused: Annotated[dict[str, int], Counted("Topic filters refused, by reason.")] = field(
+        default_factory=dict
+    )
+    clients_connected: Annotated[int, Gauged("Clients connected now.")] = 0
+    clients_maximum: Annotated[int, Gauged("Most clients ever connected at once.")] = 0
+    sessions: Annotated[int, Gauged("Sessions, connected or not.")] = 0
+    subscriptions: Annotated[int, Gauged("Subscriptions of all sessions.")] = 0
+    shared_subscriptions: Annotated[int, Gauged("Shared subscriptions among them.")] = 0
+    expressions: Annotated[int, Gauged("Different subscriptions that compute.")] = 0
+    expression_results: Annotated[int, Counted("Results of expressions.")] = 0
+    expression_values: Annotated[dict[str, int], Counted("Values that did not count as sent.")] = field(
+        default_factory=dict
+    )
+    function_calls: Annotated[int, Gauged("Messages that wait for data processing functions.")] = 0
+    retained: Annotated[int, Gauged("Retained messages.")] = 0
+    retained_bytes: Annotated[int, Gauged("Bytes of retained messages.")] = 0
+    inflight: Annotated[int, Gauged("QoS 1 and 2 messages sent and not yet acknowledged.")] = 0
+    queued: Annotated[int, Gauged("Messages waiting for their sessions.")] = 0
+    journal_first_offset: Annotated[int, Gauged("Oldest message the journal keeps.")] = 0
+    journal_next_offset: Annotated[int, Gauged("Offset of the next message.")] = 0
+    journal_bytes: Annotated[int, Gauged("Size of the journal.")] = 0
+    journal_lost: Annotated[int, Gauged("Messages whose bytes in the journal are damaged.")] = 0
+    impossible_entries: Annotated[
+        int, Gauged("Entries of the data directory that cannot be and were passed over at the start.")
+    ] = 0

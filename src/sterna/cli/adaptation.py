@@ -21,7 +21,7 @@ NameArgument = Annotated[str, typer.Argument(help="Name of a gateway or worker."
 def status(
     admin: AdminOption = DEFAULT_COORDINATOR, token_file: TokenOption = None, as_json: JsonOption = False
 ) -> None:
-    """Who leads, which nodes run, what was decided last."""
+    """The leader, the nodes that run, the last decisions."""
     found = ask(admin, "/status", token_file)
     if as_json:
         print(json.dumps(found, indent=2))

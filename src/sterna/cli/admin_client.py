@@ -55,12 +55,29 @@ def question(admin: str, page: str, token_file: Path | None, **given: str) -> An
     return ask(admin, f"{page}?{urlencode(given)}", token_file)
 
 
+def tell_nothing(rows: object, what: str) -> None:
+    """Say on stderr that a list is empty: silence looks like a question that was not understood."""
+    if not rows:
+        print(f"no {what}", file=sys.stderr)
+
+
 def tell_incomplete(answer: dict[str, Any]) -> None:
     """Say on stderr what is missing from an answer of all nodes."""
     if answer["is_cut"]:
         print("there is more; narrow the question", file=sys.stderr)
     if answer["silent"]:
         print(f"no answer in time from: {', '.join(answer['silent'])}", file=sys.stderr)
+
+
+def tell_changed(answer: dict[str, Any], as_json: bool) -> None:
+    """Say which nodes have taken in a change, and which have not yet."""
+    if as_json:
+        print(json.dumps(answer, indent=2))
+        return
+    for one in sorted(answer["rows"], key=lambda row: str(row["node"])):
+        print(f"node {one['node']}: done, {one['disconnected']} clients disconnected")
+    if answer["silent"]:
+        print(f"no answer yet from: {', '.join(answer['silent'])}; they get it when they answer again", file=sys.stderr)
 
 
 def shown(name: str) -> str:

@@ -34,4 +34,5 @@ def backup(
     if state["state"] != "done" or state["name"] != chosen:
         raise Unanswered(state.get("reason", f"backup {chosen} was not made: the node was started again meanwhile"))
     print(state["path"])
-    print(f"{state['segments']:,} segments of the journal, {state['bytes']:,} bytes in all", file=sys.stderr)
+    what = "1 segment" if state["segments"] == 1 else f"{state['segments']:,} segments"
+    print(f"{what} of the journal, {state['bytes']:,} bytes in all", file=sys.stderr)

@@ -19,6 +19,13 @@ from sterna.runtime.gateway.settings import load_gateway
 
 app = typer.Typer()
 
+_FOREIGN = {
+    "[upstream]": "a gateway; check it with: sterna check-config --gateway",
+    "[worker]": "a worker; check it with: sterna worker --check --config",
+    "[coordinator]": "a coordinator; check it with: sterna coordinator --check --config",
+}
+"""Tables that other processes have -> whose file it is then."""
+
 
 @app.command("check-config")
 def check_config(
@@ -37,6 +44,8 @@ def check_config(
             print(json.dumps({"valid": False, "problems": [asdict(problem) for problem in error.problems]}, indent=2))
         else:
             print(error, file=sys.stderr)
+            for place in {problem.place for problem in error.problems} & _FOREIGN.keys():
+                print(f"this looks like the file of {_FOREIGN[place]} {file}", file=sys.stderr)
         raise typer.Exit(1) from None
     if as_json:
         print(json.dumps({"valid": True, "configuration": as_plain(configuration)}, indent=2))

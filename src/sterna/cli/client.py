@@ -57,6 +57,8 @@ def _lines(one: dict[str, Any]) -> list[str]:
         lines.append(f"  lost {lost:,} messages: {reasons}")
     if one["will"] is not None:
         lines.append(f"  will on {shown(one['will'])}")
+    if one["throttled"]:
+        lines.append("  sends faster than client_messages_per_s or client_bytes_per_s in [limits] allow, and waits")
     if one["leaving_for"]:
         lines.append(f"  moving to node {one['leaving_for']}")
     lines += [f"  subscribed to {shown(each['filter'])} at QoS {each['qos']}" for each in one["filters"]]

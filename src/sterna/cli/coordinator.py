@@ -20,17 +20,19 @@ def coordinator(
     check: Annotated[bool, typer.Option("--check", help="Read and check the file, print it in full, and end.")] = False,
 ) -> None:
     """Run a coordinator until it gets SIGTERM or Ctrl-C.  Of several in one region one leads, the others stand by."""
-    from sterna.runtime.adaptation.coordinator_settings import load_coordinator
+    from sterna.runtime.adaptation.coordinator_settings import CoordinatorConfiguration, load_coordinator
     from sterna.runtime.config.reader import as_toml
 
-    configuration = load_coordinator(config, os.environ)
-    if dry_run:
-        configuration = msgspec.structs.replace(
-            configuration, coordinator=replace(configuration.coordinator, act=False)
-        )
+    def read() -> CoordinatorConfiguration:
+        found = load_coordinator(config, os.environ)
+        if not dry_run:
+            return found
+        return msgspec.structs.replace(found, coordinator=replace(found.coordinator, act=False))
+
+    configuration = read()
     if check:
         print(as_toml(configuration), end="")
         return
     from sterna.runtime.adaptation.coordinator_server import run_coordinator
 
-    raise typer.Exit(run_coordinator(configuration))
+    raise typer.Exit(run_coordinator(configuration, read))

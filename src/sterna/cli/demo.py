@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,19 +16,19 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import paho.mqtt.client as paho
 import typer
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from rich.console import Console
 
 from sterna.cli.demo_crowd import crowd
+from sterna.cli.demo_live import WatchedDemoNode, live
 from sterna.cli.demo_mosquitto import DemoMosquitto, find_mosquitto
+from sterna.cli.demo_nodes import PATIENCE_S, DemoNode, follow, joined, wait_until
 from sterna.cli.demo_spark import SparkCounts
-from sterna.measure.harness.ports import free_ports
+from sterna.cli.demo_town import live_town
 from sterna.vocabulary.errors import SternaError
 
 SOCKET_ROOT_BYTES = 40
@@ -44,7 +43,6 @@ TRAVELLED = 1_000
 """Messages at each QoS while a client is moved."""
 WAITING = 1_000
 """Messages for a broker of another make while it is down."""
-PATIENCE_S = 240.0
 SPARK_PATIENCE_S = 150.0
 SPARK_MOMENT_S = 4.0
 
@@ -54,12 +52,23 @@ def demo(
     spark_patience: Annotated[
         float, typer.Option("--spark-patience", min=0.0, help="Seconds to wait for Spark before going on without it.")
     ] = SPARK_PATIENCE_S,
+    is_town: Annotated[
+        bool,
+        typer.Option("--town", help="Only a larger network to watch, until Ctrl-C: five nodes, 200 clients that roam."),
+    ] = False,
 ) -> None:
     """Start three nodes, talk to them with real clients, watch in Spark, kill two, move a client, join a Mosquitto.
 
-    Then a crowd appears far from a node, gets one of its own, and leaves (as root only)."""
+    Then a crowd appears far from a node, gets one of its own, and leaves (as root only).  At a terminal the network
+    lives on until Ctrl-C, to be watched on its dashboard."""
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, _leave)
+    if is_town:
+        with tempfile.TemporaryDirectory(prefix="sterna-town-", dir=_short_place()) as directory:
+            live_town(Path(directory), console)
+        return
     with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
-        north = DemoNode(Path(directory), "north")
+        north = DemoNode(Path(directory), "north", is_door=True)
         middle = DemoNode(Path(directory), "middle", north)
         south = DemoNode(Path(directory), "south", middle)
         nodes = (north, middle, south)
@@ -67,10 +76,15 @@ def demo(
             for node in nodes:
                 running.callback(node.stop)
                 node.start()
+                if node is north:
+                    node.wait_for_page()
+                    up_s = time.monotonic() - began
             spark = SparkCounts(",".join(node.feed for node in nodes), Path(directory), console, spark_patience)
             running.callback(spark.stop)
             ports = ", ".join(f"{node.name} on port {node.port}" for node in nodes)
-            console.print(f"[bold]Three nodes in a row, one broker:[/] {ports}; their journals are synced to disk.\n")
+            console.print(f"[bold]Three nodes in a row, one broker:[/] {ports}; their journals are synced to disk.")
+            console.print(f"[bold]Watch them:[/] open [bold]{north.dashboard}[/] in a browser.")
+            console.print(f"   The page was up {up_s:.1f} s after the start.\n")
             _several_clients(north, south)
             _computed(north, south)
             _table(spark, north)
@@ -78,6 +92,15 @@ def demo(
             _moved(north, middle, south)
             _joined_by_mosquitto(running, Path(directory), north, south)
             _network(south)
+            if sys.stdout.isatty():
+                _ending()
+                spark.hush()
+                _live(nodes)
+                return
+    _ending()
+
+
+def _ending() -> None:
     with tempfile.TemporaryDirectory(prefix="sterna-demo-", dir=_short_place()) as directory:
         crowd(Path(directory), console, 8)
     console.print("\n[bold]Where to look next[/]")
@@ -89,69 +112,38 @@ def demo(
     console.print("  README.md, ARCHITECTURE.md, docs/           what it is, how it works, how to configure it")
 
 
-class DemoNode:
-    """A real node in a process of its own."""
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """Being told to end is a way out like any other: what was started goes first."""
+    raise SystemExit(128 + number)
 
-    def __init__(self, directory: Path, name: str, neighbour: DemoNode | None = None, more: str = "") -> None:
-        """`more`: further tables of its configuration."""
-        self.name = name
-        self.port, self.admin_port, self.link_port, feed_port = free_ports(4)
-        self.feed = f"127.0.0.1:{feed_port}"
-        self._config = directory / f"{name}.toml"
-        self._log = directory / f"{name}.log"
-        neighbours = f'"127.0.0.1:{neighbour.link_port}"' if neighbour else ""
-        self._config.write_text(
-            f'[node]\nname = "{name}"\ndata = "{directory}/{name}"\n'
-            f'[[listener]]\nbind = "127.0.0.1:{self.port}"\n'
-            f'[admin]\nbind = "127.0.0.1:{self.admin_port}"\n'
-            f'[network]\nname = "demo"\nbind = "127.0.0.1:{self.link_port}"\nneighbours = [{neighbours}]\n'
-            f'[feed]\nbind = "{self.feed}"\n'
-            f"[migration]\nserver_references = true\n{more}"
-        )
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        self.launch()
-        self.wait()
+def _live(nodes: tuple[DemoNode, ...]) -> None:
+    """Until Ctrl-C."""
 
-    def launch(self) -> None:
-        command = [sys.executable, "-m", "sterna", "node", "--config", str(self._config)]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log)
+    @contextmanager
+    def join(name: str, node: WatchedDemoNode) -> Iterator[paho.Client]:
+        with joined(name, node, []) as client:
+            follow(client)
+            yield client
 
-    def wait(self) -> None:
-        """Until it takes clients."""
-        assert self._process is not None
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline and self._process.poll() is None:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
-            time.sleep(0.05)
-        raise SternaError(f"the node did not start; its log says:\n{self._log.read_text()}")
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-
-    def stop(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait(PATIENCE_S)
+    with suppress(KeyboardInterrupt):
+        live(nodes, join, console, lambda: False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough: everything is on its way out
+    console.print("\nstopping")
 
 
 def _several_clients(north: DemoNode, south: DemoNode) -> None:
     """Clients of three makes see the same message, whichever node they are connected to."""
     console.print("[bold]1. Clients of several makes, both versions of MQTT, at different nodes[/]")
     received: list[str] = []
-    with _paho("demo-paho", south, received) as client:
-        _wait_until(lambda: bool(client.is_connected()), "paho to connect")
+    with joined("demo-paho", south, received) as client:
+        wait_until(lambda: bool(client.is_connected()), "paho to connect")
         client.subscribe("plant/#", qos=1)
         subscriber = _mosquitto_sub(north)
         publish = [sys.executable, "-m", "sterna", "pub", "-p", str(north.port), "-t", "plant/oven/temperature"]
         console.print("   $ sterna pub -t plant/oven/temperature -m 181.5 -q 1 -r               (at north)")
         subprocess.run([*publish, "-m", "181.5", "-q", "1", "-r"], check=True)
-        _wait_until(lambda: len(received) >= 1, "paho to receive")
+        wait_until(lambda: len(received) >= 1, "paho to receive")
         console.print(f"   paho-mqtt (MQTT 5) received      {received[0]}   (at south)")
         if subscriber is not None:
             output, _ = subscriber.communicate(timeout=PATIENCE_S)
@@ -164,15 +156,15 @@ def _computed(north: DemoNode, south: DemoNode) -> None:
     console.print("[bold]2. A subscription that computes[/]")
     console.print("   $ sterna sub -t '$AVG/room/+/temp' -v                                 (at south)")
     results: list[str] = []
-    with _paho("demo-watcher", south, results) as watcher, _paho("demo-sensor", north, []) as sensor:
+    with joined("demo-watcher", south, results) as watcher, joined("demo-sensor", north, []) as sensor:
         granted: list[int] = []
         watcher.on_subscribe = lambda _client, _data, packet_id, _reasons, _properties: granted.append(packet_id)
-        _wait_until(lambda: bool(watcher.is_connected() and sensor.is_connected()), "both to connect")
+        wait_until(lambda: bool(watcher.is_connected() and sensor.is_connected()), "both to connect")
         watcher.subscribe("$AVG/room/+/temp", qos=1)
-        _wait_until(lambda: bool(granted), "the subscription to be known everywhere")
+        wait_until(lambda: bool(granted), "the subscription to be known everywhere")
         for number, (room, degrees) in enumerate((("1", 20), ("2", 30), ("1", 24)), 1):
             sensor.publish(f"room/{room}/temp", str(degrees), qos=1)
-            _wait_until(lambda number=number: len(results) >= number, "the average")
+            wait_until(lambda number=number: len(results) >= number, "the average")
             console.print(f"   room/{room}/temp {degrees}   (at north)   gives   {results[-1]}")
     console.print()
 
@@ -205,14 +197,14 @@ def _nothing_lost(north: DemoNode, middle: DemoNode, south: DemoNode, spark: Spa
         "and a kill -9 of south and of the node between[/]"
     )
     received: list[str] = []
-    with _paho("demo-subscriber", south, received) as subscriber:
-        _wait_until(lambda: bool(subscriber.is_connected()), "the subscriber to connect")
+    with joined("demo-subscriber", south, received) as subscriber:
+        wait_until(lambda: bool(subscriber.is_connected()), "the subscriber to connect")
         granted: list[int] = []
         subscriber.on_subscribe = lambda _client, _data, packet_id, _reasons, _properties: granted.append(packet_id)
         subscriber.subscribe([("ledger/1", 1), ("ledger/2", 2)])
-        _wait_until(lambda: bool(granted), "the subscription to be known everywhere")
+        wait_until(lambda: bool(granted), "the subscription to be known everywhere")
         _publish_through_crashes(north, middle, south, spark)
-        _wait_until(lambda: len(set(received)) == 2 * MESSAGES, "all messages to arrive", lambda: len(set(received)))
+        wait_until(lambda: len(set(received)) == 2 * MESSAGES, "all messages to arrive", lambda: len(set(received)))
     _wait_for_spark(spark, 2 * MESSAGES)
     for qos in (1, 2):
         mine = [text for text in received if text.startswith(f"ledger/{qos} ")]
@@ -232,13 +224,13 @@ def _moved(north: DemoNode, middle: DemoNode, south: DemoNode) -> None:
     received: list[str] = []
     journey: list[str] = []
     by_port = {node.port: node.name for node in (north, middle, south)}
-    with _paho("demo-traveller", south, received) as traveller, _paho("demo-publisher", middle, []) as publisher:
-        _follow(traveller, by_port, journey)
-        _wait_until(lambda: bool(traveller.is_connected() and publisher.is_connected()), "both to connect")
+    with joined("demo-traveller", south, received) as traveller, joined("demo-publisher", middle, []) as publisher:
+        follow(traveller, lambda port: journey.append(by_port[port]))
+        wait_until(lambda: bool(traveller.is_connected() and publisher.is_connected()), "both to connect")
         granted: list[int] = []
         traveller.on_subscribe = lambda _client, _data, packet_id, _reasons, _properties: granted.append(packet_id)
         traveller.subscribe([("journey/1", 1), ("journey/2", 2)])
-        _wait_until(lambda: bool(granted), "the subscription to be known everywhere")
+        wait_until(lambda: bool(granted), "the subscription to be known everywhere")
         half = TRAVELLED // 2
         for target, numbers in ((north, range(half)), (south, range(half, TRAVELLED))):
             _publish(publisher, "journey", range(numbers.start, numbers.start + half // 2))
@@ -250,8 +242,8 @@ def _moved(north: DemoNode, middle: DemoNode, south: DemoNode) -> None:
             if moving.wait(PATIENCE_S):
                 raise SternaError("the client could not be moved")
             there = [target.name]
-            _wait_until(lambda there=there: journey[-1:] == there and traveller.is_connected(), "the client to arrive")
-        _wait_until(lambda: len(set(received)) == 2 * TRAVELLED, "all messages to arrive", lambda: len(set(received)))
+            wait_until(lambda there=there: journey[-1:] == there and traveller.is_connected(), "the client to arrive")
+        wait_until(lambda: len(set(received)) == 2 * TRAVELLED, "all messages to arrive", lambda: len(set(received)))
     console.print(f"   sent on by Server References: {' -> '.join(('south', *journey))}")
     for qos in (1, 2):
         mine = [text for text in received if text.startswith(f"journey/{qos} ")]
@@ -277,28 +269,28 @@ def _joined_by_mosquitto(running: ExitStack, directory: Path, north: DemoNode, s
     running.callback(east.stop)
     console.print("   $ sterna interwork --broker MOSQUITTO                                 (as node east)")
     east.start()
-    _wait_until(lambda: _is_attached(east), "east to be attached")
+    wait_until(lambda: _is_attached(east), "east to be attached")
     there: list[str] = []
     here: list[str] = []
-    with _paho("demo-here", north, here) as ours, _paho("demo-there", mosquitto, there) as theirs:
-        _wait_until(lambda: bool(ours.is_connected() and theirs.is_connected()), "both to connect")
+    with joined("demo-here", north, here) as ours, joined("demo-there", mosquitto, there) as theirs:
+        wait_until(lambda: bool(ours.is_connected() and theirs.is_connected()), "both to connect")
         for client in (ours, theirs):
             granted: list[int] = []
             client.on_subscribe = lambda _client, _data, packet_id, _reasons, _properties, to=granted: to.append(
                 packet_id
             )
             client.subscribe("joined/#", 2)
-            _wait_until(lambda granted=granted: bool(granted), "the subscription")
+            wait_until(lambda granted=granted: bool(granted), "the subscription")
         ours.publish("joined/north", "hello", 2)
         theirs.publish("joined/mosquitto", "hello", 2)
-        _wait_until(lambda: len(here) >= 2 and len(there) >= 2, "one message each way")
+        wait_until(lambda: len(here) >= 2 and len(there) >= 2, "one message each way")
         console.print(f"   a client of north has            {', '.join(sorted(here))}")
         console.print(f"   a client of Mosquitto has        {', '.join(sorted(there))}")
         mosquitto.stop()
         for number in range(WAITING):
             ours.publish("joined/later", f"{number}", 2)
         mosquitto.start()
-        _wait_until(lambda: len(set(there)) >= WAITING + 2, "what waited to arrive", lambda: len(set(there)))
+        wait_until(lambda: len(set(there)) >= WAITING + 2, "what waited to arrive", lambda: len(set(there)))
     found = _interworking(east)
     repeated = len(there) - len(set(there))
     console.print(f"   after the restart: {WAITING:,} of {WAITING:,} arrived there, {repeated} repeated")
@@ -320,21 +312,6 @@ def _interworking(node: DemoNode) -> dict[str, Any]:
     return found
 
 
-def _follow(client: paho.Client, by_port: dict[int, str], journey: list[str]) -> None:
-    """Go where a node says that the client is to go; paho connects again by itself, to the address it has."""
-
-    def disconnected(
-        _client: paho.Client, _data: object, _flags: object, _reason: object, told: Properties | None
-    ) -> None:
-        server = getattr(told, "ServerReference", None)
-        if server:
-            host, _, port = server.rpartition(":")
-            journey.append(by_port[int(port)])
-            client.connect_async(host, int(port), clean_start=False, properties=_lasting())
-
-    client.on_disconnect = disconnected
-
-
 def _in_spark(spark: SparkCounts, *qualities: int) -> int:
     return sum(spark.counts.get(f"ledger/{qos}", 0) for qos in qualities or (1, 2))
 
@@ -353,8 +330,8 @@ def _publish_through_crashes(north: DemoNode, middle: DemoNode, south: DemoNode,
     third = MESSAGES // 3
     # The publisher's own node stays up: paho forgets, when it fails to reconnect twice, which QoS 2 messages it had
     # released already, and publishes them once more as new ones.
-    with _paho("demo-publisher", north, []) as publisher:
-        _wait_until(lambda: bool(publisher.is_connected()), "the publisher to connect")
+    with joined("demo-publisher", north, []) as publisher:
+        wait_until(lambda: bool(publisher.is_connected()), "the publisher to connect")
         acknowledged: list[int] = []
         publisher.on_publish = lambda _client, _data, packet_id, _reason, _properties: acknowledged.append(packet_id)
         _publish(publisher, "ledger", range(third))
@@ -374,7 +351,7 @@ def _publish_through_crashes(north: DemoNode, middle: DemoNode, south: DemoNode,
         _publish(publisher, "ledger", range(2 * third, MESSAGES))
         for node in (middle, south):
             node.wait()
-        _wait_until(lambda: len(acknowledged) == 2 * MESSAGES, "every acknowledgement", lambda: len(acknowledged))
+        wait_until(lambda: len(acknowledged) == 2 * MESSAGES, "every acknowledgement", lambda: len(acknowledged))
     console.print("   every message was acknowledged to its publisher")
 
 
@@ -385,42 +362,10 @@ def _publish(publisher: paho.Client, topic: str, numbers: range) -> None:
         time.sleep(PACE_S)
 
 
-@contextmanager
-def _paho(name: str, node: DemoNode | DemoMosquitto, received: list[str]) -> Iterator[paho.Client]:
-    """A client that keeps its session across reconnects, as a device would."""
-    client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=MQTTProtocolVersion.MQTTv5)
-    client.max_queued_messages_set(0)
-    client.reconnect_delay_set(1, 2)
-    client.on_message = lambda _client, _data, message: received.append(f"{message.topic} {message.payload.decode()}")
-    client.connect("127.0.0.1", node.port, clean_start=False, properties=_lasting())
-    client.loop_start()
-    try:
-        yield client
-    finally:
-        client.disconnect()
-        client.loop_stop()
-
-
-def _lasting() -> Properties:
-    lasting = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho has no types here
-    lasting.SessionExpiryInterval = 3600
-    return lasting
-
-
 def _network(node: DemoNode) -> None:
     address = f"127.0.0.1:{node.admin_port}"
     console.print(f"[bold]7. The network, as {node.name} sees it[/]   $ sterna network --admin {address}")
     subprocess.run([sys.executable, "-m", "sterna", "network", "--admin", address], check=True)
-
-
-def _wait_until(done: object, what: str, progress: object = None) -> None:
-    assert callable(done)
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        if time.monotonic() > deadline:
-            so_far = f" (so far: {progress()})" if callable(progress) else ""
-            raise SternaError(f"waited {PATIENCE_S:.0f} s for {what}{so_far}")
-        time.sleep(0.02)
 
 
 def _short_place() -> str | None:

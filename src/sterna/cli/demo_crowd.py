@@ -19,6 +19,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from rich.console import Console
 
 from sterna.cli.admin_client import Unanswered, ask
+from sterna.cli.demo_nodes import start_tied
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.adaptive_files import CLOUD, CROWD, EDGE, FAR_S, NEAR_S, PLACES, AdaptiveFiles, delay_s
 from sterna.measure.harness.sites import AtADistance, NodePlace, may_be_at_a_distance
@@ -59,7 +60,7 @@ class _Town:
         file.write_text(toml)
         words = [*self._places[number].prefix, sys.executable, "-m", "sterna", command, "--config", str(file)]
         with (directory / "log").open("ab") as log:
-            process = subprocess.Popen(words, stdout=log, stderr=log)
+            process = start_tied(words, log)
         self._running.callback(_stop, process)
 
     def ask(self, name: str, kind: str, page: str) -> Any:

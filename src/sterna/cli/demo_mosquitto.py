@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from sterna.cli.demo_nodes import start_tied
 from sterna.measure.harness.ports import free_ports
 from sterna.vocabulary.errors import SternaError
 
@@ -46,7 +47,7 @@ class DemoMosquitto:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            process = self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            process = self._process = start_tied(self._command, log)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and process.poll() is None:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):

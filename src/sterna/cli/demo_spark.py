@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from sterna.measure.harness.processes import tie_to_parent
 from sterna.vocabulary.errors import SternaError
+from sterna.vocabulary.extras import how_to_add
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,11 +40,19 @@ class SparkCounts:
         """`patience_s` is how long it may take until something that was published is counted."""
         self.patience_s = patience_s
         self.counts: dict[str, int] = {}
+        self._is_hushed = False
         self._console = console
         self._log = directory / "spark.log"
         command = [sys.executable, "-m", __name__, feeds, str(directory / "spark-checkpoint")]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=tie_to_parent,
+                start_new_session=True,  # Ctrl-C is for the demo, which ends it
+            )
         self._thread = threading.Thread(target=self._follow, name="Spark's counts", daemon=True)
         self._thread.start()
 
@@ -51,10 +61,14 @@ class SparkCounts:
         with self._process.stdout as lines:
             for counts in map(json.loads, lines):
                 news = sorted(counts.items() - self.counts.items())
-                if news:
+                if news and not self._is_hushed:
                     shown = ", ".join(f"{topic} {count:,}" for topic, count in news)
                     self._console.print(f"   [cyan]Spark counts[/]  {shown}")
                 self.counts = counts
+
+    def hush(self) -> None:
+        """Count on, and say no more: what is on the screen now stays there."""
+        self._is_hushed = True
 
     @property
     def is_running(self) -> bool:
@@ -86,7 +100,8 @@ def _count(feeds: str, checkpoint: str, leave: threading.Event) -> None:
     from sterna.pipeline.spark_session import one_line, open_session
 
     spark = open_session("demo", "local[2]", _SETTINGS)
-    messages = spark.readStream.format("sterna").options(nodes=feeds, startingOffsets="earliest").load()
+    source = {"nodes": feeds, "startingOffsets": "earliest", "reader": "topic-counts"}
+    messages = spark.readStream.format("sterna").options(**source).load()
     counting = messages.groupBy("topic").count().writeStream.outputMode("complete").foreachBatch(_show)
 
     def run() -> None:
@@ -113,7 +128,7 @@ def main() -> None:
     try:
         _count(sys.argv[1], sys.argv[2], leave)
     except ImportError as error:
-        sys.exit(f"Spark is not installed ({error}); pip install 'sterna[pipeline]'")
+        sys.exit(f"Spark is not installed ({error}); {how_to_add('pipeline')}")
     except SternaError as error:
         sys.exit(str(error))
 

@@ -75,5 +75,6 @@ def _watched(answer: dict[str, Any], admin: str, token_file: Path | None) -> dic
 def _told(evacuation: dict[str, Any]) -> str:
     e = evacuation
     gone = f"{e['moved']} moved, {e['sent_away']} sent away, {e['failed']} attempts failed"
+    gone += " (`sterna migrations` says why)" if e["failed"] and e["left"] > e["staying"] else ""
     back = f"; {e['staying']} came back and are served here: they know no other node" if e["staying"] else ""
     return f"{e['left']} of {e['total']} left; {gone}{back}"

@@ -17,6 +17,8 @@ app = typer.Typer()
 
 PASSWORDS = "passwords"
 """The copy of a password file, beside the configuration."""
+BRIDGE_PASSWORD = "bridge-password"
+"""The password for the broker that a bridge led to, beside the configuration."""
 
 
 @app.command("import")
@@ -28,9 +30,9 @@ def import_configuration(
         bool, typer.Option("--json", help="Print one JSON document, with bridges, instead of TOML.")
     ] = False,
 ) -> None:
-    """Translate listeners, users, access rules, limits, persistence and TLS of a Mosquitto.
+    """Translate listeners, users, access rules, limits, persistence, TLS and a bridge of a Mosquitto.
 
-    Every line without a counterpart is named on stderr with the reason and the remedy.  Bridges are listed.
+    Every line without a counterpart is named on stderr with the reason and the remedy.
     """
     if json and output is not None:
         raise typer.BadParameter("it prints to stdout; leave --output out", param_hint="--json")
@@ -39,6 +41,9 @@ def import_configuration(
     if output is not None and found.passwords is not None:
         texts[output.parent / PASSWORDS] = found.passwords
         found.set("authentication", "password_file", PASSWORDS)
+    if output is not None and found.bridge_password is not None:
+        texts[output.parent / BRIDGE_PASSWORD] = found.bridge_password.value + "\n"
+        found.set("interworking", "password_file", BRIDGE_PASSWORD)
     if output is None:
         print(as_json(found) if json else as_toml(found).rstrip())
     else:
@@ -48,6 +53,8 @@ def import_configuration(
         print(one, file=sys.stderr)
     if output is None and found.passwords is not None:
         print("with --output a copy of the password file is written without the lines named here", file=sys.stderr)
+    if output is None and found.bridge_password is not None:
+        print(f"with --output the password in {found.bridge_password.place} is written to a file", file=sys.stderr)
 
 
 def _write(texts: dict[Path, str], force: bool) -> None:

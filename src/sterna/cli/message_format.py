@@ -34,7 +34,7 @@ _JSON_NAMES = {
 }
 
 
-class Received(NamedTuple):
+class ReceivedMessage(NamedTuple):
     message: MQTTMessage
     at_ns: int
 
@@ -52,7 +52,7 @@ class Received(NamedTuple):
         return ",".join(map(str, value)) if name == "SubscriptionIdentifier" and value else value
 
 
-Part = Callable[[Received], bytes]
+Part = Callable[[ReceivedMessage], bytes]
 
 
 def _bytes(value: Any) -> bytes:
@@ -65,18 +65,18 @@ def _property(name: str) -> Part:
     return lambda received: _bytes(received.named(name))
 
 
-def _user_properties(received: Received) -> bytes:
+def _user_properties(received: ReceivedMessage) -> bytes:
     return b" ".join(_bytes(f"{key}:{value}") for key, value in received.named("UserProperty") or ())
 
 
-def _described(received: Received, pretty: bool, payload: object) -> bytes:
+def _described(received: ReceivedMessage, pretty: bool, payload: object) -> bytes:
     separators = (",", ":\t") if pretty else (",", ":")
     document = description(received) | {"payload": payload}
     text = json.dumps(document, ensure_ascii=False, separators=separators, indent="\t" if pretty else None)
     return text.encode("utf-8", "surrogateescape")
 
 
-def description(received: Received) -> dict[str, Any]:
+def description(received: ReceivedMessage) -> dict[str, Any]:
     """Everything about a message but its payload, under mosquitto_sub's names."""
     message = received.message
     known: dict[str, Any] = {
@@ -128,7 +128,7 @@ class MessageFormat:
         self._pretty = pretty
         self._parts = [self._part(found) for found in _SEQUENCE.finditer(text)]
 
-    def __call__(self, received: Received) -> bytes:
+    def __call__(self, received: ReceivedMessage) -> bytes:
         return b"".join(part(received) for part in self._parts)
 
     def _part(self, found: re.Match[str]) -> Part:
@@ -168,26 +168,26 @@ def _time(letter: str) -> Part:
     return lambda received: _bytes(received.moment.strftime(f"%{letter}"))
 
 
-def _text(received: Received) -> str:
+def _text(received: ReceivedMessage) -> str:
     return received.message.payload.decode("utf-8", "surrogateescape")
 
 
-def _parsed(received: Received) -> object:
+def _parsed(received: ReceivedMessage) -> object:
     try:
         return json.loads(received.message.payload)
     except ValueError:
         raise ValueError(f"Error: Message payload is not valid JSON on topic {received.message.topic}") from None
 
 
-def plain(received: Received) -> bytes:
+def plain(received: ReceivedMessage) -> bytes:
     return bytes(received.message.payload)
 
 
-def verbose(received: Received) -> bytes:
+def verbose(received: ReceivedMessage) -> bytes:
     return _bytes(received.message.topic) + b" " + (bytes(received.message.payload) or b"(null)")
 
 
-def as_json(received: Received) -> bytes:
+def as_json(received: ReceivedMessage) -> bytes:
     """One object, always valid JSON: a payload that is not UTF-8 comes as `payload_base64`."""
     payload = bytes(received.message.payload)
     try:

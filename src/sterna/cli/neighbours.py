@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna.cli.admin_client import DEFAULT_ADMIN, AdminOption, JsonOption, TokenOption, ask
+from sterna.cli.admin_client import DEFAULT_ADMIN, AdminOption, JsonOption, TokenOption, ask, tell_nothing
+from sterna.cli.network import foreign_lines
 
 app = typer.Typer(no_args_is_help=True, help="List, add or remove a running node's neighbours.")
 
@@ -19,7 +20,7 @@ Addresses = Annotated[list[str], typer.Argument(metavar="ADDRESS...", help="host
 
 @app.command("list")
 def list_(admin: AdminOption = DEFAULT_ADMIN, token_file: TokenOption = None, as_json: JsonOption = False) -> None:
-    """Print the addresses and how it stands with each."""
+    """Print the addresses and how it stands with each, and what the foreign broker beside the node can do."""
     _show(ask(admin, "/neighbours", token_file), as_json)
 
 
@@ -52,3 +53,6 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
     dialled = answer["dialled"]
     for address in answer["neighbours"]:
         print(f"{address}\t{dialled.get(address, 'not dialled')}")
+    tell_nothing(answer["neighbours"], "neighbours are listed")
+    for line in foreign_lines(answer):
+        print(line)

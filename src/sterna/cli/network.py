@@ -27,7 +27,7 @@ def network(admin: AdminOption = DEFAULT_ADMIN, token_file: TokenOption = None, 
     console = Console(highlight=False)
     console.width = max(console.width, WIDTH_MIN)
     console.print(_heading(view), markup=False)
-    for table in (_links(view), _nodes(view), _away(view), _dialled(view)):
+    for table in (_links(view), _nodes(view), _away(view), _gaps(view), _dialled(view)):
         if table.row_count:
             console.print(table)
     if not view["links"]:
@@ -38,7 +38,7 @@ def _heading(view: dict[str, Any]) -> str:
     overlay = view["overlay"]
     if not view["network"]:
         alone = "is a network of one: its configuration has no [network] table"
-        return "\n".join([f"node {view['node']} (epoch {view['epoch']}) {alone}", *_foreign(view)])
+        return "\n".join([f"node {view['node']} (epoch {view['epoch']}) {alone}", *foreign_lines(view)])
     lines = [
         f"node {view['node']} (epoch {view['epoch']}) in network {view['network']}",
         f"routes by {view['strategy']}; overlay {overlay['overlay']}",
@@ -51,10 +51,12 @@ def _heading(view: dict[str, Any]) -> str:
     lines.append(f"messages: {counts}, QoS 0 dropped {_dropped(view['loose_dropped'])}")
     if view["unconfirmed"]:
         lines.append(f"{view['unconfirmed']:,} times SUBACK did not wait for a node that was too slow to answer")
-    return "\n".join([*lines, *_carried(view), *_foreign(view)])
+    if any(view["ways"].values()):
+        lines.append("ways: " + ", ".join(f"{key} {number:,}" for key, number in view["ways"].items()))
+    return "\n".join([*lines, *_carried(view), *foreign_lines(view)])
 
 
-def _foreign(view: dict[str, Any]) -> list[str]:
+def foreign_lines(view: dict[str, Any]) -> list[str]:
     """The broker of another make that the node is attached to, if any."""
     foreign = view["foreign"]
     if not foreign:
@@ -120,6 +122,13 @@ def _away(view: dict[str, Any]) -> Table:
     return table
 
 
+def _gaps(view: dict[str, Any]) -> Table:
+    table = _table("\nMessages missing here", "of node", numbers=("at most", "for"))
+    for name, gap in sorted(view["gaps"].items()):
+        table.add_row(name, f"{gap['messages_at_most']:,}", f"{gap['age_s']:,.0f} s")
+    return table
+
+
 def _carried(view: dict[str, Any]) -> list[str]:
     """The node's part as a carrier, if it is one."""
     carried = view["carried"]
@@ -127,7 +136,9 @@ def _carried(view: dict[str, Any]) -> list[str]:
         return []
     oldest = f", the oldest {carried['oldest_s']:,.0f} s old" if carried["messages"] else ""
     told = f"{carried['messages']:,} messages ({carried['bytes']:,} bytes{oldest})"
-    return [f"carries {told} for others; handed on {carried['handed_on']:,}, dropped {carried['evicted']:,}"]
+    whom = ", ".join(f"{name} {number:,}" for name, number in carried["dropped_for"].items())
+    dropped = f"{carried['evicted']:,}" + (f" (wanted by {whom})" if whom else "")
+    return [f"carries {told} for others; handed on {carried['handed_on']:,}, dropped {dropped}"]
 
 
 def _dialled(view: dict[str, Any]) -> Table:

@@ -1,4 +1,4 @@
-"""`sterna operators`: what an expression means, before anybody subscribes to it."""
+"""`sterna operators`: what an expression means, before anybody subscribes to it; and which there are."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from sterna.cli.admin_client import (
+    DEFAULT_ADMIN,
+    AdminOption,
+    JsonOption,
+    TokenOption,
+    question,
+    shown,
+    tell_incomplete,
+    tell_nothing,
+)
 from sterna.operators.errors import ExpressionError
 from sterna.operators.explain import explain as explained
 from sterna.operators.explain import steps_of
@@ -60,6 +70,41 @@ def explain(
     if refusal is not None:
         print(f"{innermost.text}: {refusal}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+@app.command("list")
+def list_expressions(
+    text: Annotated[
+        str,
+        typer.Argument(metavar="[TEXT]", help="Only those that contain this, such as '$AVG'; mind the quotes."),
+    ] = "",
+    admin: AdminOption = DEFAULT_ADMIN,
+    token_file: TokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the expressions of all nodes, at most 1,000 of each, with who wants them and what they cost.
+
+    Those that take most messages come first. The size is that of what is remembered, as it is saved.
+    """
+    answer = question(admin, "/expressions", token_file, text=text)
+    if as_json:
+        print(json.dumps(answer, indent=2))
+        return
+    for one in sorted(answer["rows"], key=lambda row: (-row["messages"], row["expression"], row["node"])):
+        print(_line(one))
+    tell_nothing(answer["rows"], "expressions")
+    tell_incomplete(answer)
+
+
+def _line(row: dict[str, Any]) -> str:
+    size = "" if row["bytes"] is None else f", {row['bytes']:,} bytes"
+    cost = f"{row['messages']:,} messages, {row['results']:,} results{size}"
+    if row["waiting"]:
+        cost += f", {row['waiting']:,} wait for its function"
+    if row["stopped"]:
+        cost += f", stopped: {row['stopped']}"
+    who = f"{row['subscribers']:,} subscribed, first {shown(row['holder'])}"
+    return f"{shown(row['expression'])}\t{row['node']}, {row['engine']}\t{cost}\t{who}"
 
 
 def parsed(text: str, functions: Functions = NO_FUNCTIONS) -> Expression:

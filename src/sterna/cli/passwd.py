@@ -1,12 +1,12 @@
 """`sterna passwd`: add a user to a password file, change a password, remove a user.
 
-The file is replaced as a whole and keeps its other lines; nobody but its owner can read a new one.
+The file is replaced as a whole and keeps its other lines, or begins anew with `-c` as with mosquitto_passwd; nobody but
+its owner can read a new one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import secrets
 import sys
@@ -18,6 +18,7 @@ import typer
 
 from sterna.broker.access.passwords import PasswordFile, hash_password
 from sterna.broker.access.scram import METHODS
+from sterna.cli.passwords import ask_password
 from sterna.vocabulary.errors import ConfigurationError
 
 app = typer.Typer()
@@ -30,13 +31,28 @@ def passwd(
     scram: Annotated[
         bool, typer.Option("--scram", help=f"Also for enhanced authentication: {', '.join(METHODS)}.")
     ] = False,
+    create: Annotated[
+        bool, typer.Option("--create", "-c", help="A new file with this user alone, in place of one that is there.")
+    ] = False,
     delete: Annotated[bool, typer.Option("--delete", "-D", help="Remove the user.")] = False,
 ) -> None:
     """Set a user's password, asked for at the terminal or read as one line from stdin."""
+    if create and delete:
+        raise ConfigurationError("--create and --delete exclude each other")
     try:
-        _change(file, user, scram, delete)
+        if create:
+            _create(file, user, scram)
+        else:
+            _change(file, user, scram, delete)
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be changed: {error.strerror}") from None
+
+
+def _create(file: Path, user: str, scram: bool) -> None:
+    line, is_there = _line(user, scram), file.exists()
+    _replace(file, [line])
+    if is_there:
+        print(f"{file}: written anew; {user} is its only user", file=sys.stderr)
 
 
 def _change(file: Path, user: str, scram: bool, delete: bool) -> None:
@@ -51,18 +67,11 @@ def _change(file: Path, user: str, scram: bool, delete: bool) -> None:
 
 def _line(user: str, scram: bool) -> str:
     try:
-        return hash_password(user, _ask(), random_bytes=secrets.token_bytes, scram_methods=METHODS if scram else ())
+        return hash_password(
+            user, ask_password(), random_bytes=secrets.token_bytes, scram_methods=METHODS if scram else ()
+        )
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-
-
-def _ask() -> str:
-    if not sys.stdin.isatty():
-        return sys.stdin.readline().rstrip("\r\n")
-    password = getpass.getpass("Password: ")
-    if getpass.getpass("Again: ") != password:
-        raise ValueError("the two are not the same; nothing was changed")
-    return password
 
 
 def _replace(file: Path, lines: list[str]) -> None:

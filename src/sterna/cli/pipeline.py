@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,11 +20,14 @@ from rich.console import Console
 from rich.table import Table
 
 from sterna.vocabulary.errors import SternaError
+from sterna.vocabulary.extras import how_to_add
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from sterna.pipeline.archive.files import ArchiveFiles
 
 app = typer.Typer(help="Jobs on the network's messages, with Spark.", no_args_is_help=True)
 talk = Console(stderr=True, highlight=False)
@@ -39,16 +43,27 @@ CELL_CHARACTERS_MAX = 120
 def _local(directory: Path | None) -> Path | None:
     """A job that cannot work is refused before Spark is started."""
     if directory is not None:
-        from sterna.pipeline.archive.files import check_local
+        from sterna.pipeline.archive.storage import check_local
 
         check_local(directory)
     return directory
+
+
+def _place(archive: str | None) -> str | None:
+    """Likewise."""
+    if archive is not None:
+        from sterna.pipeline.archive.storage import check_place
+
+        check_place(archive)
+    return archive
 
 
 _Nodes = Annotated[
     str | None, typer.Option("--nodes", help="Feeds to read, host:port, with commas; one is enough to find the others.")
 ]
 _Topics = Annotated[str | None, typer.Option("--topics", help="Only these MQTT filters, with commas.")]
+_Since = Annotated[str | None, typer.Option("--from", help="Only messages that came in at this instant or later.")]
+_Until = Annotated[str | None, typer.Option("--to", help="Only messages that came in before this instant.")]
 _IgnoreMissing = Annotated[
     bool,
     typer.Option(
@@ -57,8 +72,24 @@ _IgnoreMissing = Annotated[
 ]
 _TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the feeds' token.")]
 _CaFile = Annotated[Path | None, typer.Option("--cafile", help="Authorities (PEM) of the feeds' certificates.")]
+#: Of jobs that read much at once: Spark then sees how much before it chooses how many tasks shuffle it.
+_LARGE = ["spark.sql.adaptive.enabled=true"]
 _Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], or the address of a cluster.")]
 _TargetMiB = Annotated[int, typer.Option("--target-mib", min=1, help="How large merged files are, about.")]
+_Archive = Annotated[
+    str,
+    typer.Argument(
+        help="Directory of the archive, or its address in an object store, as s3://bucket/name.", callback=_place
+    ),
+]
+_AlsoAsked = Annotated[
+    str | None,
+    typer.Option("--archive", help="Archive to ask as well: a directory, or an address.", callback=_place),
+]
+_State = Annotated[
+    Path | None,
+    typer.Option("--state", help="Where the job keeps how far it is; by default in the archive.", callback=_local),
+]
 _Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark, key=value; may be repeated.")]
 
 
@@ -69,7 +100,7 @@ def pipeline() -> None:
 
 @app.command()
 def archive(
-    directory: Annotated[Path, typer.Argument(help="Directory of the archive; made when missing.", callback=_local)],
+    directory: _Archive,
     nodes: _Nodes = None,
     topics: _Topics = None,
     available_now: Annotated[
@@ -85,12 +116,14 @@ def archive(
         int, typer.Option(min=0, help="Merge the small files of a day and level when there are so many; 0: never.")
     ] = 100,
     target_mib: _TargetMiB = 128,
+    state: _State = None,
     token_file: _TokenFile = None,
     cafile: _CaFile = None,
     master: _Master = "local[*]",
     conf: _Conf = None,
 ) -> None:
     """Keep every message as Parquet, by day and first topic level, each exactly once.  Ctrl-C ends it at any time."""
+    gaps = _kept_by_job(directory, state) / "gaps"
     source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing)
     if at_most is not None:
         source["maxOffsetsPerTrigger"] = str(at_most)
@@ -100,23 +133,27 @@ def archive(
         from sterna.pipeline.retry import with_more_tries
 
         def run() -> None:
+            kept = Archive(directory, state)
+            _say_taken(directory, kept.open())
             query = start_archive(
                 spark,
-                Archive(directory),
+                kept,
                 _with_tasks(source, spark),
                 available_now=available_now,
                 every_s=every,
                 merge_at=merge_at,
                 target_bytes=target_mib * _MIB,
             )
-            _show_progress(query, directory / "gaps")
+            _show_progress(query, gaps)
+            if available_now:
+                kept.settle()
 
         with_more_tries(run, _say)
 
 
 @app.command()
 def compact(
-    directory: Annotated[Path, typer.Argument(help="Directory of an archive, which may be running.", callback=_local)],
+    directory: _Archive,
     target_mib: _TargetMiB = 128,
     keep_hours: Annotated[
         float, typer.Option(min=0, help="How long merged files stay, for those who are still reading them.")
@@ -124,23 +161,75 @@ def compact(
 ) -> None:
     """Merge the small files of an archive into large ones; readers notice nothing.  Needs no Spark."""
     from sterna.pipeline.archive.compaction import compact
-    from sterna.pipeline.archive.files import ArchiveFiles
 
-    files = ArchiveFiles(directory)
-    if not files.list.path.exists():
-        raise SternaError(f"{directory} is no archive, or an empty one: it has no {files.list.path.name}")
+    files = _files_of(directory)
     done = compact(files, target_mib * _MIB, keep_s=keep_hours * 3600)
     talk.print(f"{done.merged:,} files became {done.made:,}; {done.swept:,} that were merged before are removed")
+
+
+@app.command()
+def erase(
+    directory: _Archive,
+    topics: Annotated[str | None, typer.Option("--topics", help="Only messages that this MQTT filter matches.")] = None,
+    publisher: Annotated[str | None, typer.Option(help="Only messages of the client with this identifier.")] = None,
+    before: Annotated[str | None, typer.Option(help="Only messages of days before this one, as in 2026-01-31.")] = None,
+) -> None:
+    """Erase messages from an archive for good: those of which all that is given is true.  Needs no Spark."""
+    from sterna.pipeline.archive.erasure import ErasureScope
+    from sterna.pipeline.archive.erasure import erase as erase_from
+
+    try:
+        day = None if before is None else date.fromisoformat(before)
+    except ValueError:
+        raise typer.BadParameter(f'"{before}" is no day; write it as in 2026-01-31', param_hint="--before") from None
+    files = _files_of(directory)
+    done = erase_from(files, ErasureScope(topics, publisher, day))
+    talk.print(f"{done.messages:,} messages erased, from {done.files:,} files")
+
+
+def _files_of(place: str) -> ArchiveFiles:
+    """An archive of an earlier release is taken over first."""
+    from sterna.pipeline.archive.conversion import convert
+    from sterna.pipeline.archive.files import ArchiveFiles
+
+    files = ArchiveFiles(place)
+    _say_taken(place, convert(files))
+    files.check_exists()
+    return files
+
+
+def _say_taken(place: str, files: int) -> None:
+    if files:
+        talk.print(f"{place}: {files:,} files of an earlier release are in the log of a Delta table now")
+
+
+def _kept_by_job(place: str, state: Path | None) -> Path:
+    from sterna.pipeline.archive.storage import is_address
+
+    if state is None and is_address(place):
+        raise SternaError(f"{place} is an address: name a directory for what the job keeps (--state)")
+    return state or Path(place)
+
+
+@app.command()
+def package(
+    archive: Annotated[Path, typer.Argument(help="File to write, called .tar.gz.")] = Path("sterna.tar.gz"),
+) -> None:
+    """Pack Sterna for machines on which it is not installed: an archive for spark-submit --archives."""
+    from sterna.pipeline.shipping import make_archive
+
+    made = make_archive(archive)
+    talk.print(f"{archive}: {made.files:,} files, for Python {made.python} on machines like this one", soft_wrap=True)
 
 
 @app.command()
 def query(
     sql: Annotated[str, typer.Argument(help="A question about the view `messages`.")],
     nodes: _Nodes = None,
-    archive: Annotated[
-        Path | None, typer.Option(help="Directory of an archive to ask as well.", callback=_local)
-    ] = None,
+    archive: _AlsoAsked = None,
     topics: _Topics = None,
+    since: _Since = None,
+    until: _Until = None,
     ignore_missing: _IgnoreMissing = False,
     output: Annotated[Literal["table", "json", "csv"], typer.Option("--output", help="How to print.")] = "table",
     limit: Annotated[int, typer.Option(min=1, help="Rows to print, at most.")] = 1000,
@@ -150,13 +239,18 @@ def query(
     conf: _Conf = None,
 ) -> None:
     """Ask the live messages and the archive as one table."""
+    from sterna.cli import pipeline_audit
+    from sterna.pipeline.options import topic_filters
+
+    begin, end = pipeline_audit.instant(since, "--from"), pipeline_audit.instant(until, "--to")
+    filters = topic_filters(topics or "", "--topics")
     source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing) if nodes else None
-    with spark_session("sterna query", master, conf) as spark:
+    with spark_session("sterna query", master, [*_LARGE, *(conf or [])]) as spark:
         from sterna.pipeline.jobs.query import query as rows_of
 
         if source is not None:
             source = _with_tasks(source, spark)
-        found = rows_of(spark, sql, source, archive).limit(limit + 1).toArrow()
+        found = rows_of(spark, sql, source, archive, filters, begin, end).limit(limit + 1).toArrow()
     _print_rows(found, limit, output)
 
 
@@ -164,9 +258,7 @@ def query(
 def evaluate(
     expression: Annotated[str, typer.Argument(help="Such as '$MAX$HOURLYAVG/room/+/temp'; mind the quotes.")],
     nodes: _Nodes = None,
-    archive: Annotated[
-        Path | None, typer.Option(help="Directory of an archive with older messages.", callback=_local)
-    ] = None,
+    archive: _AlsoAsked = None,
     since: Annotated[
         str | None, typer.Option("--from", help="Messages that came in at this instant or later; windows begin here.")
     ] = None,
@@ -190,7 +282,7 @@ def evaluate(
     master: _Master = "local[*]",
     conf: _Conf = None,
 ) -> None:
-    """What a subscription to this expression would have got, from archive and journals: time, topic, payload."""
+    """Replay what a subscription to this expression would have got, from archive and journals: time, topic, payload."""
     from sterna.cli import pipeline_audit, pipeline_operators
 
     begin, end = pipeline_audit.instant(since, "--from"), pipeline_audit.instant(until, "--to")
@@ -199,7 +291,7 @@ def evaluate(
     question = pipeline_operators.question(expression, begin, end, anchor, config)
     talk.print(f"plan: {pipeline_operators.plan(question)}", soft_wrap=True)
     source = _source(nodes, None, token_file, cafile, ignore_missing=ignore_missing) if nodes else None
-    with spark_session("sterna evaluate", master, conf) as spark:
+    with spark_session("sterna evaluate", master, [*_LARGE, *(conf or [])]) as spark:
         from sterna.pipeline.jobs.evaluate import evaluate as results_of
 
         if source is not None:
@@ -232,6 +324,14 @@ def operators(
     config: Annotated[
         Path | None, typer.Option(help="TOML file of a node, for its [functions]; without it: the bundled one.")
     ] = None,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=256,
+            help="Tasks that expressions are dealt out to, for good; by default as many as there are cores.",
+        ),
+    ] = None,
     token_file: _TokenFile = None,
     cafile: _CaFile = None,
     master: _Master = "local[*]",
@@ -248,7 +348,7 @@ def operators(
 
         def run() -> None:
             spark.streams.resetTerminated()  # what ended an earlier try is no reason to end this one
-            job = OperatorsJob(directory, _with_tasks(source, spark), _say, functions)
+            job = OperatorsJob(directory, _with_tasks(source, spark), _say, functions, lanes)
             try:
                 job.start(spark, away)
                 talk.print("computing; Ctrl-C ends it")
@@ -264,19 +364,18 @@ def operators(
 @app.command()
 def audit(
     nodes: _Nodes = None,
-    archive: Annotated[
-        Path | None, typer.Option(help="Directory of an archive with older messages.", callback=_local)
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--from", help="Only messages that came in at this instant or later.")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--to", help="Only messages that came in before this instant.")] = None,
+    archive: _AlsoAsked = None,
+    since: _Since = None,
+    until: _Until = None,
     topics: _Topics = None,
     ignore_missing: _IgnoreMissing = False,
     skew: Annotated[float, typer.Option(min=0, help="Seconds by which the nodes' clocks may differ.")] = 1.0,
     details: Annotated[
         Path | None,
         typer.Option(help="Write what was not simply delivered there, as Parquet, or as CSV if named .csv."),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with sums, subscriptions and plots there.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Subscriptions to print, at most, the worst first.")] = 100,
@@ -292,13 +391,17 @@ def audit(
     from sterna.cli import pipeline_audit
 
     begin, end = pipeline_audit.instant(since, "--from"), pipeline_audit.instant(until, "--to")
+    if page is not None:
+        pipeline_audit.check_page(page)
     source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing)
-    with spark_session("sterna audit", master, ["spark.sql.adaptive.enabled=true", *(conf or [])]) as spark:
+    with spark_session("sterna audit", master, [*_LARGE, *(conf or [])]) as spark:
         from sterna.pipeline.jobs.audit import audit_network
 
         with pipeline_audit.progress(spark):
             found = audit_network(spark, _with_tasks(source, spark), archive, begin, end, skew)
-            kept = pipeline_audit.report(found, limit, details, as_json=as_json)
+            window = pipeline_audit.window_in_words(begin, end)
+            tell = pipeline_audit.TellsNodes(source, found, window)
+            kept = pipeline_audit.report(found, limit, details, as_json=as_json, tell=tell, page=page, window=window)
     raise typer.Exit(0 if kept else 1)
 
 
@@ -336,7 +439,9 @@ def _check(source: dict[str, str]) -> None:
 
 def _with_tasks(source: dict[str, str], spark: SparkSession) -> dict[str, str]:
     """As many tasks as Spark has cores, wherever they are."""
-    return {"tasks": str(spark.sparkContext.defaultParallelism), **source}
+    from sterna.pipeline.cluster_size import core_count
+
+    return {"tasks": str(core_count(spark, _say)), **source}
 
 
 @contextmanager
@@ -348,7 +453,7 @@ def spark_session(name: str, master: str, conf: list[str] | None) -> Iterator[Sp
 
         from sterna.pipeline.spark_session import one_line, open_session
     except ImportError as error:
-        raise SternaError(f"Spark is not installed ({error}); pip install 'sterna[pipeline]'") from None
+        raise SternaError(f"Spark is not installed ({error}); {how_to_add('pipeline')}") from None
     settings = dict(_setting(one) for one in conf or [])
     signal.signal(signal.SIGTERM, _leave)
     for trace in _TRACES:

@@ -49,20 +49,24 @@ def payloads(flags: PubFlags) -> Iterator[bytes]:
     """Payloads to publish, in order; a file that cannot be read is refused before anything is sent."""
     if flags.stdin_line:
         return (line.removesuffix(b"\n") for line in sys.stdin.buffer)
-    try:
-        if flags.file is not None:
-            payload = flags.file.read_bytes()
-        else:
-            # Arguments that are not UTF-8 come in with surrogates and leave as the bytes they were.
-            payload = (
-                sys.stdin.buffer.read() if flags.stdin_file else (flags.message or "").encode(errors="surrogateescape")
-            )
-    except OSError as error:
-        raise typer.BadParameter(f"{flags.file} cannot be read: {error.strerror}", param_hint="-f") from None
+    payload = given_payload(flags.message, flags.file, from_stdin=flags.stdin_file)
     return itertools.repeat(payload, flags.repeat)
 
 
-class Publisher(Conversation):
+def given_payload(message: str | None, file: Path | None, *, from_stdin: bool) -> bytes:
+    """The one payload that the flags name."""
+    if from_stdin:
+        return sys.stdin.buffer.read()
+    if file is None:
+        # Arguments that are not UTF-8 come in with surrogates and leave as the bytes they were.
+        return (message or "").encode(errors="surrogateescape")
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error.strerror}", param_hint="-f") from None
+
+
+class PubConversation(Conversation):
     """The network runs in paho's thread while this one reads, publishes and waits."""
 
     def __init__(self, flags: PubFlags, messages: Iterator[bytes]) -> None:
@@ -116,7 +120,7 @@ class Publisher(Conversation):
 
 def pub(flags: PubFlags) -> int:
     """Publish one message, or one per line.  The flags are mosquitto_pub's."""
-    return Publisher(flags, payloads(flags)).run()
+    return PubConversation(flags, payloads(flags)).run()
 
 
 app = typer.Typer()

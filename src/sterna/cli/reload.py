@@ -1,4 +1,4 @@
-"""`sterna reload`: have a running node or gateway read its configuration again."""
+"""`sterna reload`: have a running process read its configuration again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command("reload")
 def reload(admin: AdminOption = DEFAULT_ADMIN, token_file: TokenOption = None, as_json: JsonOption = False) -> None:
-    """Read passwords, access rules and certificates again, as SIGHUP does.
+    """Read passwords, access rules, limits, certificates and the log level again, as SIGHUP does.
 
     If anything is wrong with them, everything stays as it was, the problems are printed, and the exit status is 1.
     """

@@ -21,7 +21,11 @@ def restore(
 ) -> None:
     """Make a data directory from a backup.  Start the node on it afterwards, with the name that it had."""
     try:
-        size = restored(backup, data)
+        made = restored(backup, data)
     except OSError as error:
         raise ConfigurationError(f"{error.filename or data}: {error.strerror}") from None
-    print(f"{size:,} bytes restored to {data}; start the node with this directory as [node] data", file=sys.stderr)
+    processes = f" and --processes {made.processes}" if made.processes > 1 else ""
+    print(
+        f"{made.bytes:,} bytes restored to {data}; start the node with this directory as [node] data{processes}",
+        file=sys.stderr,
+    )

@@ -15,6 +15,7 @@ from sterna.cli.admin_client import (
     question,
     shown,
     tell_incomplete,
+    tell_nothing,
 )
 
 app = typer.Typer()
@@ -37,4 +38,5 @@ def retained(
     for one in answer["rows"]:
         payload = shown(one["payload"]) + ("..." if one["is_cut"] else "")
         print(f"{shown(one['topic'])}\tQoS {one['qos']}\t{one['bytes']:,} bytes\t{one['age_s']:,.0f} s ago\t{payload}")
+    tell_nothing(answer["rows"], "retained messages")
     tell_incomplete(answer)

@@ -32,7 +32,7 @@ from sterna.simulation.chaos import (
     ROAMERS,
     Chaos,
     Outcome,
-    Plan,
+    StormPlan,
 )
 from sterna.simulation.faults import ALL_KINDS, FOREIGN_KINDS, KINDS, LONE_KINDS
 from sterna.simulation.kernel import Trace
@@ -96,12 +96,13 @@ def chaos(
     long_outages: Annotated[
         float, typer.Option(min=0, max=1, help="Share of crashes and partitions that last for longer than that.")
     ] = LONG_OUTAGES,
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="Nodes start and stop by themselves.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document per run.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write every event of the run to this file.")] = None,
 ) -> None:
     """Random clients, random faults, a quiet time; then every message is accounted for."""
     signal.signal(signal.SIGTERM, _leave)
-    plan = Plan(
+    plan = StormPlan(
         seed,
         nodes=nodes,
         seconds=round(minutes * 60, 3),
@@ -120,6 +121,7 @@ def chaos(
         owner_unreachable=_one_of(owner_unreachable, OWNER_UNREACHABLE, "--owner-unreachable"),
         owner_absent_s=owner_absent,
         long_outages=long_outages,
+        adaptive=adaptive and _in_one_network(strategy, nodes),
     )
     wanted = _range(seeds) if seeds else range(seed, seed + 1)
     if trace is not None and len(wanted) > 1:
@@ -181,11 +183,11 @@ def moving_cost(
             )
 
 
-def _run_all(plan: Plan, wanted: range, trace: Path | None, *, json: bool) -> list[int]:
+def _run_all(plan: StormPlan, wanted: range, trace: Path | None, *, json: bool) -> list[int]:
     """Run the plan with each of these seeds and show what came of it; returns the seeds that broke a promise."""
     many = len(wanted) > 1
     broken: list[int] = []
-    totals = dict.fromkeys(("published", "acknowledged", "arrived", "faults", "boots"), 0)
+    totals = dict.fromkeys(("published", "acknowledged", "arrived", "faults", "boots", "stops"), 0)
     for number in wanted:
         outcome = run(of_seed(plan, number), trace, None if many else _tell_progress(plan))
         if not outcome.kept:
@@ -203,7 +205,7 @@ def _run_all(plan: Plan, wanted: range, trace: Path | None, *, json: bool) -> li
     return broken
 
 
-def of_seed(plan: Plan, seed: int) -> Plan:
+def of_seed(plan: StormPlan, seed: int) -> StormPlan:
     """This plan for one seed: what may be any is chosen by the seed."""
     strategy = tuple(STRATEGIES)[seed % len(STRATEGIES)] if plan.strategy == ANY else plan.strategy
     overlay = tuple(OVERLAYS)[seed // len(STRATEGIES) % len(OVERLAYS)] if plan.overlay == ANY else plan.overlay
@@ -216,7 +218,7 @@ def _summary_of_many(runs: int, broken: list[int], totals: dict[str, int]) -> st
     return f"{runs} runs, {verdict}.  {what}"
 
 
-def run(plan: Plan, trace: Path | None, progress: Callable[[float], None] | None) -> Outcome:
+def run(plan: StormPlan, trace: Path | None, progress: Callable[[float], None] | None) -> Outcome:
     with ExitStack() as stack:
         sink = None
         if trace is not None:
@@ -225,7 +227,7 @@ def run(plan: Plan, trace: Path | None, progress: Callable[[float], None] | None
         return Chaos(plan, sink, progress=progress).run()
 
 
-def _tell_progress(plan: Plan) -> Callable[[float], None]:
+def _tell_progress(plan: StormPlan) -> Callable[[float], None]:
     def progress(seconds: float) -> None:
         end = "\n" if seconds >= plan.seconds else ""
         print(f"\r{seconds:.0f} of {plan.seconds:.0f} virtual seconds", end=end, file=sys.stderr, flush=True)
@@ -233,7 +235,7 @@ def _tell_progress(plan: Plan) -> Callable[[float], None]:
     return progress
 
 
-def replay_command(plan: Plan) -> str:
+def replay_command(plan: StormPlan) -> str:
     """The command that does exactly this again."""
     words = ["sterna", "simulate", "chaos", "--nodes", str(plan.nodes), "--minutes", repr(plan.seconds / 60)]
     words += ["--seed", str(plan.seed), "--strategy", plan.strategy or ALONE, "--overlay", plan.overlay]
@@ -258,6 +260,8 @@ def replay_command(plan: Plan) -> str:
         words += ["--owner-absent", repr(plan.owner_absent_s)]
     if plan.long_outages != LONG_OUTAGES:
         words += ["--long-outages", repr(plan.long_outages)]
+    if plan.adaptive:
+        words.append("--adaptive")
     return shlex.join(words)
 
 
@@ -284,7 +288,7 @@ def show(outcome: Outcome, *, json: bool, many: bool) -> None:
             typer.echo(f"  {line}")
 
 
-def last_events(plan: Plan, names: tuple[str, ...]) -> list[str]:
+def last_events(plan: StormPlan, names: tuple[str, ...]) -> list[str]:
     """Events that led to it: the same run again, this time reading along."""
     found: list[str] = []
 
@@ -306,7 +310,8 @@ def _summary(outcome: Outcome) -> str:
     o = outcome
     return (
         f"seed {o.plan.seed}: every promise kept.  {o.published} published, {o.acknowledged} acknowledged, "
-        f"{o.arrived} arrived; {o.faults} faults, {o.boots} boots, {o.torn} torn groups, {o.checkpoints} checkpoints; "
+        f"{o.arrived} arrived; {o.faults} faults, {o.boots} boots, {o.stops} stops, {o.torn} torn groups, "
+        f"{o.checkpoints} checkpoints; "
         f"{o.virtual_s:.0f} virtual seconds, {o.events} events, trace {o.digest}"
     )
 
@@ -330,6 +335,12 @@ def _range(text: str) -> range:
     if not dots or not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
         raise typer.BadParameter(f"{text!r} is not like 1..100", param_hint="--seeds")
     return range(int(first), int(last) + 1)
+
+
+def _in_one_network(strategy: str, nodes: int) -> bool:
+    if strategy == ALONE or nodes < 2:
+        raise typer.BadParameter("nodes that start and stop are two or more of one network", param_hint="--adaptive")
+    return True
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import random
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -17,7 +14,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from sterna.cli.conversation import FAILED, TIMED_OUT, Conversation
-from sterna.cli.message_format import MessageFormat, Received, as_json, plain, verbose
+from sterna.cli.message_printing import MessagePrinter, PrintFlags
 from sterna.cli.mosquitto_flags import ConnectionFlags, MosquittoCommand, command_of
 from sterna.mqtt.topics import is_topic_filter
 
@@ -26,7 +23,7 @@ _LEVELS_MAX, _BYTES_MAX = 65535, 65535
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubFlags(ConnectionFlags):
+class SubFlags(PrintFlags, ConnectionFlags):
     topics: Annotated[list[str], typer.Option("-t", "--topic", help="Topic filter; may be repeated.")] = field(
         default_factory=list
     )
@@ -43,11 +40,6 @@ class SubFlags(ConnectionFlags):
     retained_only: Annotated[bool, typer.Option("--retained-only", help="End at the first fresh message.")] = False
     remove_retained: Annotated[bool, typer.Option("--remove-retained", help="Clear what is received.")] = False
     retain_as_published: Annotated[bool, typer.Option("--retain-as-published", help="MQTT 5.")] = False
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print the topic too.")] = False
-    format: Annotated[str | None, typer.Option("-F", help="Format: %t topic, %p payload, %j JSON, ...")] = None
-    pretty: Annotated[bool, typer.Option("--pretty", help="Indent the JSON of %j and %J.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per message.")] = False
-    no_newline: Annotated[bool, typer.Option("-N", help="No newline after a message.")] = False
     random_filter: Annotated[float, typer.Option("--random-filter", min=0.1, max=100, help="Print so many %.")] = 100.0
 
     def __post_init__(self) -> None:
@@ -64,10 +56,10 @@ class SubFlags(ConnectionFlags):
 
 
 class Subscriber(Conversation):
-    def __init__(self, flags: SubFlags, shown: Callable[[Received], bytes]) -> None:
+    def __init__(self, flags: SubFlags) -> None:
         super().__init__(flags)
         self._how = flags
-        self._shown = shown
+        self._printer = MessagePrinter(flags, self.complain)
         self._left = flags.count or math.inf
         self._clearing = 0
         self._dice = random.Random()
@@ -133,46 +125,17 @@ class Subscriber(Conversation):
             self._clearing += 1
             client.publish(message.topic, None, qos=1, retain=True)
         if how.random_filter == 100 or self._dice.random() * 100 < how.random_filter:
-            self._print(Received(message, time.time_ns()))
+            self._is_enough = not self._printer.print(message)
         self._left -= 1
         self._is_enough = self._is_enough or self._left <= 0
-
-    def _print(self, received: Received) -> None:
-        end = b"" if self._how.no_newline else b"\n"
-        try:
-            text = self._shown(received) + end
-        except ValueError as error:
-            self.complain(str(error))
-            text = end
-        is_silent = self._shown is plain or (self._shown is verbose and self._how.no_newline)
-        if is_silent and not received.message.payload:
-            return
-        try:
-            sys.stdout.buffer.write(text)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            # The reader has gone.  Python would flush once more on its way out, so there must be somewhere to.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            self._is_enough = True
 
     def _on_cleared(self, _client: Client, _userdata: Any, _mid: int, _reason: ReasonCode, _properties: Any) -> None:
         self._clearing -= 1
 
 
-def shown_as(flags: SubFlags) -> Callable[[Received], bytes]:
-    if flags.as_json:
-        return as_json
-    if flags.format is None:
-        return verbose if flags.verbose else plain
-    try:
-        return MessageFormat(flags.format, pretty=flags.pretty)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="-F") from None
-
-
 def sub(flags: SubFlags) -> int:
     """Subscribe and print messages.  The flags are mosquitto_sub's."""
-    return Subscriber(flags, shown_as(flags)).run()
+    return Subscriber(flags).run()
 
 
 app = typer.Typer()

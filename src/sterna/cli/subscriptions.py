@@ -15,6 +15,7 @@ from sterna.cli.admin_client import (
     question,
     shown,
     tell_incomplete,
+    tell_nothing,
 )
 
 app = typer.Typer()
@@ -37,4 +38,5 @@ def subscriptions(
     for one in answer["rows"]:
         state = "connected" if one["connected"] else "away"
         print(f"{shown(one['filter'])}\tQoS {one['qos']}\t{shown(one['client'])}\t{one['node']}, {state}")
+    tell_nothing(answer["rows"], "subscriptions")
     tell_incomplete(answer)

@@ -17,13 +17,16 @@ def worker(
     check: Annotated[bool, typer.Option("--check", help="Read and check the file, print it in full, and end.")] = False,
 ) -> None:
     """Run a worker until it gets SIGTERM or Ctrl-C.  Its node goes on: the next worker adopts it."""
-    from sterna.runtime.adaptation.worker_settings import load_worker
+    from sterna.runtime.adaptation.worker_settings import WorkerConfiguration, load_worker
     from sterna.runtime.config.reader import as_toml
 
-    configuration = load_worker(config, os.environ)
+    def read() -> WorkerConfiguration:
+        return load_worker(config, os.environ)
+
+    configuration = read()
     if check:
         print(as_toml(configuration), end="")
         return
     from sterna.runtime.adaptation.worker_server import run_worker
 
-    raise typer.Exit(run_worker(configuration))
+    raise typer.Exit(run_worker(configuration, read))

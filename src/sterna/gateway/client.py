@@ -18,7 +18,7 @@ from sterna.gateway.deliveries import ANSWER, HOLD, PASS, SWALLOW, Deliveries
 from sterna.gateway.ending import SessionEndings
 from sterna.gateway.ledger import Ledger
 from sterna.gateway.node_words import hear_control, hear_disconnect
-from sterna.gateway.subscriptions import Subscriptions
+from sterna.gateway.subscriptions import Change, Subscriptions
 from sterna.gateway.tether import Tether
 from sterna.gateway.upstream import PeerTransport, Upstream
 from sterna.gateway.welcome import for_client
@@ -275,6 +275,8 @@ class GatewayClient:
             self._to_node(data[start:position] if start or position < end else data)
         if position < end:
             self._incoming.keep(data[position:], stop)
+        if self._held:
+            self._hear_held()
         if self._is_full():
             self._listen()
 
@@ -333,11 +335,14 @@ class GatewayClient:
         if verdict == PASS:
             return self._up is not None  # else the node will ask again, and be answered from memory
         self._settle_orphans()
-        if self._held and self._up is not None:
+        return False
+
+    def _hear_held(self) -> None:
+        """The client has said something: may what waits for that go on?"""
+        if self._up is not None:
             self._held = False
             self._hear()
             self.from_node(self._up, self._up.incoming.take())
-        return False
 
     def _speak(self, kind: int, data: bytes, position: int, body: int, stop: int) -> bool:
         if kind == packets.PINGREQ:
@@ -389,9 +394,7 @@ class GatewayClient:
                     start = stop
                     if verdict == HOLD:
                         upstream.incoming.keep(data[position:], 0)
-                        self._held = True
-                        self._settle_orphans()
-                        self._hear()
+                        self._wait_for_client()
                         return
                     if verdict == ANSWER:
                         self._answer(first, data, body, stop)
@@ -402,6 +405,15 @@ class GatewayClient:
             self.to_client(data[start:position] if start or position < end else data)
         if position < end:
             upstream.incoming.keep(data[position:], stop)
+
+    def _wait_for_client(self) -> None:
+        """The node's next packet has to wait for the client's next one."""
+        self._held = True
+        self._settle_orphans()
+        if self.deliveries.is_stuck and self.state == ClientState.OPEN:
+            self._have_it_begin_anew()
+        else:
+            self._hear()
 
     def _weigh(self, first: int, data: bytes, body: int, stop: int) -> int:
         """HOT.  The verdict on a packet of the node."""
@@ -453,9 +465,13 @@ class GatewayClient:
         request = self.ledger.answered(packet_id)
         if request is None:
             return SWALLOW
-        self.subscriptions.answered(request, data[body:stop], self.wish.version, self._limits.user_properties)
+        changes = self.subscriptions.answered(request, data[body:stop], self.wish.version, self._limits.user_properties)
+        self._has_subscribed(changes)
         self._send_more()
         return PASS
+
+    def _has_subscribed(self, changes: list[Change]) -> None:
+        """It has subscribed to something, or no longer is."""
 
     def _answer(self, first: int, data: bytes, body: int, stop: int) -> None:
         """A packet that is not for the client: we have the answer, or it is for us."""
@@ -483,6 +499,7 @@ class GatewayClient:
         self._registry.admitted(self)
         if self._registry.was_sent_away(self.wish):
             welcome = Connack(False, welcome.code, welcome.properties, welcome.raw)
+            self._begins_anew()
         elif welcome.session_present and not self.wish.clean:
             self.subscriptions.incomplete = True  # what is in it already was not said here
         self.to_client(for_client(welcome, self.wish, self._limits))
@@ -492,6 +509,9 @@ class GatewayClient:
         self._go_on()
         if self._incoming.size:
             self.feed(b"")
+
+    def _begins_anew(self) -> None:
+        """It was sent away because its session was gone."""
 
     def attached(self, upstream: Upstream, welcome: Connack) -> None:
         """Another node has taken the session over."""

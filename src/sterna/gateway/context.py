@@ -44,6 +44,7 @@ class GatewayCounters:
         "failures",
         "losses",
         "nonsense",
+        "not_kept",
         "redirections",
         "references_refused",
         "repetitions",
@@ -67,6 +68,8 @@ class GatewayCounters:
         self.losses = 0
         #: Nodes that spoke no MQTT.
         self.nonsense = 0
+        #: Publications at QoS 2 of clients of a foreign broker of which no copy was kept until their release.
+        self.not_kept = 0
         self.redirections = 0
         #: Servers that nodes named and that clients were not taken to.
         self.references_refused = 0

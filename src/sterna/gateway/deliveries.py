@@ -18,6 +18,11 @@ its first message without DUP, the node has forgotten, or had the answer to: the
 QoS 1, and ends by itself what the client has yet to answer.  If the connection is lost before anything new was seen, it
 cannot know, and does the same; at QoS 1 a repetition is allowed.  (At QoS 2 no identifier leaves a node before its
 assignment is safe.)
+
+A client can have two sessions for a while, when a node that was away is back, and change between them.  Exchanges at
+QoS 2 that a connection has not repeated may be the other session's.  They count against what the client takes at once,
+and the node, which does not know of them, waits when that is reached.  If only the other session could end them
+(`is_stuck`), the client has to begin anew: should the gateway end them, and then die, the message would come twice.
 """
 
 from __future__ import annotations
@@ -47,6 +52,7 @@ class Deliveries:
         "_acknowledged",
         "_fresh",
         "_memory",
+        "_others",
         "_unrepeated",
         "_window",
         "client_window",
@@ -61,7 +67,7 @@ class Deliveries:
         self._memory = 2 * window
         #: Does the node send again what is in flight before anything new?  Brokers of other makes need not.
         self.repeats_first = True
-        #: Messages that the client takes before it answers; the node counts those that it knows of.
+        #: Messages that the client takes before it answers; a node counts those that it knows of.
         self.client_window = 65535
         #: identifier -> how far its exchange has come.
         self.open: dict[int, int] = {}
@@ -75,6 +81,8 @@ class Deliveries:
         self._fresh = False
         #: Exchanges at QoS 1 that were open when the last connection was lost, and that this one has not repeated.
         self._unrepeated: set[int] = set()
+        #: The same at QoS 2: the client's other session may have begun them.
+        self._others: set[int] = set()
 
     # -- what the node says --
 
@@ -90,6 +98,7 @@ class Deliveries:
         if stage:
             if first & 0x08:
                 self._unrepeated.discard(packet_id)
+                self._others.discard(packet_id)
                 return SWALLOW if stage <= SENT_EXACTLY else ANSWER
             # Another message under an identifier whose answer the node did not wait for: it has forgotten.
             self._orphan(packet_id)
@@ -98,10 +107,10 @@ class Deliveries:
             self._acknowledged.pop(packet_id, 0)
         elif packet_id in self._acknowledged:
             return ANSWER
-        if self.orphans and len(self.open) + len(self.orphans) >= self.client_window:
-            return HOLD
+        if len(self.open) + len(self.orphans) >= self.client_window:
+            return HOLD  # some of it the node does not know of
         self.open[packet_id] = SENT_ONCE if first & 0x02 else SENT_EXACTLY
-        if len(self.open) > self._window and self._memory:
+        if len(self.open) - len(self._others) > self._window and self._memory:
             # More in flight than agreed: the reasoning above does not hold, so nothing is answered by memory.
             self._memory = 0
             self._acknowledged.clear()
@@ -110,6 +119,8 @@ class Deliveries:
     def release(self, packet_id: int) -> int:
         """PUBREL."""
         stage = self.open.get(packet_id, 0)
+        if stage and self._others:
+            self._others.discard(packet_id)
         if stage == RELEASED:
             return SWALLOW
         if not stage and packet_id in self._acknowledged:
@@ -135,6 +146,8 @@ class Deliveries:
                 self.open[packet_id] = RECEIVED
             return PASS
         self.open.pop(packet_id, 0)
+        if self._others:
+            self._others.discard(packet_id)
         if self._memory:
             acknowledged = self._acknowledged
             acknowledged.pop(packet_id, 0)
@@ -142,6 +155,11 @@ class Deliveries:
             if len(acknowledged) > self._memory:
                 del acknowledged[next(iter(acknowledged))]
         return PASS
+
+    @property
+    def is_stuck(self) -> bool:
+        """Does the client wait for a word about all that it has under way?"""
+        return bool(self._others) and not self.orphans and all(stage == RECEIVED for stage in self.open.values())
 
     # -- connections come and go --
 
@@ -151,6 +169,7 @@ class Deliveries:
         if not self._fresh:
             self._forget_at_qos_1(open_once)
         self._unrepeated = open_once & self.open.keys()
+        self._others = {known for known, stage in self.open.items() if stage != SENT_ONCE}
         self._fresh = False
 
     def _forget_at_qos_1(self, unrepeated: set[int]) -> None:
@@ -162,6 +181,7 @@ class Deliveries:
     def forgotten(self) -> None:
         """The node has lost the session."""
         self._acknowledged.clear()
+        self._others.clear()
         for packet_id in list(self.open):
             self._orphan(packet_id)
 

@@ -21,6 +21,7 @@ from sterna.gateway.connecting import Wish
 from sterna.gateway.context import GatewayContext
 from sterna.gateway.deliveries import HOLD, SWALLOW
 from sterna.gateway.ending import SessionEndings
+from sterna.gateway.kept_publications import RelayJournal
 from sterna.gateway.tether import Tether
 from sterna.gateway.upstream import PeerTransport, Upstream
 from sterna.gateway.watched_client import WatchedClient, Watcher
@@ -47,7 +48,7 @@ class CompanionConnection(Protocol):
     def writable(self) -> None: ...
 
 
-class Host(Protocol):
+class RelayBroker(Protocol):
     """The node's own broker, as relayed clients use it."""
 
     def is_served_here(self, topic_filter: bytes) -> bool:
@@ -66,7 +67,7 @@ class Host(Protocol):
         """A connection for everything that this client does."""
 
 
-class _Request:
+class _RelayedRequest:
     """A SUBSCRIBE or UNSUBSCRIBE that goes both ways."""
 
     __slots__ = ("codes", "here", "is_subscribe", "there")
@@ -99,12 +100,13 @@ class ExtendedClient(WatchedClient):
         client: PeerTransport,
         address: str,
         watcher: Watcher,
-        host: Host,
+        keeper: RelayJournal,
+        host: RelayBroker,
     ) -> None:
-        super().__init__(context, registry, endings, client, address, watcher)
+        super().__init__(context, registry, endings, client, address, watcher, keeper)
         self._host = host
         self._companion: CompanionConnection | None = None
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, _RelayedRequest] = {}
         #: Identifiers, as the client knows them, of messages from the companion that it has not acknowledged.
         self._open_here: set[int] = set()
         #: Packets of the companion that wait because the foreign broker uses their identifier.
@@ -222,7 +224,7 @@ class ExtendedClient(WatchedClient):
         head = packet[start:place]
         here: list[bytes] = []
         there: list[bytes] = []
-        request = _Request(is_subscribe, [], [])
+        request = _RelayedRequest(is_subscribe, [], [])
         while place < end:
             line = place
             topic_filter, place = wire.read_binary(packet, place, end)
@@ -250,7 +252,7 @@ class ExtendedClient(WatchedClient):
         self._grant(packet_id, request, request.there, decode_granted(data, body, stop, self.wish.version)[1])
         return SWALLOW
 
-    def _grant(self, packet_id: int, request: _Request, places: list[int], codes: bytes) -> None:
+    def _grant(self, packet_id: int, request: _RelayedRequest, places: list[int], codes: bytes) -> None:
         for number, place in enumerate(places):
             request.codes[place] = codes[number] if number < len(codes) else 0
         if len(request.codes) < len(request.here) + len(request.there):

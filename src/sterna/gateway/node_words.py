@@ -8,7 +8,7 @@ from sterna.gateway.connecting import PASSING
 from sterna.gateway.servers import reference
 from sterna.mqtt import gateway_packets
 from sterna.mqtt import properties as prop
-from sterna.mqtt.gateway_packets import Cancel, Farewell, Prepare, Redirect, Stopped
+from sterna.mqtt.gateway_packets import Cancel, Farewell, GatewayStopped, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.server_packets import decode_disconnect
@@ -28,7 +28,7 @@ def hear_control(client: GatewayClient, data: bytes, body: int, stop: int) -> No
             tether.prepare(server)
     elif isinstance(word, Cancel):
         tether.stays()
-    elif isinstance(word, Stopped):
+    elif isinstance(word, GatewayStopped):
         tether.stopped()
     elif isinstance(word, Redirect):
         _redirected(client, word.server, Reason.USE_ANOTHER_SERVER)

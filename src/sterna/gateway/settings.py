@@ -6,14 +6,20 @@ Each class is a table of its configuration file, each field a key.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from sterna.gateway.deliveries import WINDOW_MAX
 from sterna.vocabulary.settings import Allowed
 
+GATEWAY_LIMITS_TOLD: Final = frozenset({"packet_bytes", "unacknowledged"})
+"""Fixed while a gateway runs: connected clients and nodes were told them."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class GatewayLimits:
+    """A gateway that reads its configuration again changes them, but for `packet_bytes` and `unacknowledged`, which
+    need a restart."""
+
     packet_bytes: Annotated[int, Allowed(128, 268_435_460)] = 1024 * 1024
     """Largest packet taken from a client or a node, fixed header included; MQTT 5 clients are told."""
 

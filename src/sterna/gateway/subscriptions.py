@@ -12,6 +12,8 @@ from sterna.mqtt.server_packets import decode_granted
 FILTERS_PER_PACKET = 100
 #: Retain handling: the client has had what is retained.
 _NOTHING_RETAINED = 2 << 4
+#: A filter with options as in SUBSCRIBE and subscription identifier, or None if it is given up.
+Change = tuple[bytes, tuple[int, int] | None]
 #: Bytes a filter costs besides its own.
 _OVERHEAD = 64
 
@@ -28,24 +30,26 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._held)
 
-    def answered(self, request: bytes, answer: bytes, version: int, user_properties_max: int) -> None:
+    def answered(self, request: bytes, answer: bytes, version: int, user_properties_max: int) -> list[Change]:
         """A node has answered this SUBSCRIBE or UNSUBSCRIBE; `answer` is the body of what it said."""
         _, body = wire.remaining_length(request, 1, len(request))
         _, codes = decode_granted(answer, 0, len(answer), version)
         if request[0] >> 4 != SUBSCRIBE:
-            for topic_filter in packets.decode_unsubscribe(
-                request, body, len(request), version, user_properties_max
-            ).filters:
+            gone = packets.decode_unsubscribe(request, body, len(request), version, user_properties_max).filters
+            for topic_filter in gone:
                 if self._held.pop(topic_filter, None) is not None:
                     self._bytes -= len(topic_filter) + _OVERHEAD
-            return
+            return [(topic_filter, None) for topic_filter in gone]
         asked = packets.decode_subscribe(request, body, len(request), version, user_properties_max)
+        granted: list[Change] = []
         for one, code in zip(asked.requests, codes, strict=False):
             if code < 0x80:
                 options = one.qos | one.no_local << 2 | one.retain_as_published << 3
-                self._add(one.topic_filter, options, asked.identifier)
+                self.add(one.topic_filter, options, asked.identifier)
+                granted.append((one.topic_filter, (options, asked.identifier)))
+        return granted
 
-    def _add(self, topic_filter: bytes, options: int, identifier: int) -> None:
+    def add(self, topic_filter: bytes, options: int, identifier: int) -> None:
         if topic_filter not in self._held:
             cost = len(topic_filter) + _OVERHEAD
             if self._bytes + cost > self._bytes_max:

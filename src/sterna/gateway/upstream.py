@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from sterna.gateway.context import GatewayContext
 from sterna.mqtt import gateway_packets
 from sterna.mqtt.framing import Incoming
-from sterna.mqtt.gateway_packets import Hello
+from sterna.mqtt.gateway_packets import GatewayHello
 
 #: How long a node may take to hang up after DISCONNECT.
 PARTING_S = 2.0
@@ -99,7 +99,9 @@ class Upstream:
         self.transport = transport
         self.phase = UpstreamPhase.WAITING
         if self.hello:
-            hello = Hello(self._context.name, gateway_packets.VERSION, self._caller.address, self.is_second, True)
+            hello = GatewayHello(
+                self._context.name, gateway_packets.VERSION, self._caller.address, self.is_second, True
+            )
             transport.write(gateway_packets.encode(hello))
         self._caller.opened(self)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from sterna.gateway.client import ClientState
 from sterna.gateway.context import GatewayWorld, Timer
-from sterna.gateway.extended_client import ExtendedClient, Host
+from sterna.gateway.extended_client import ExtendedClient, RelayBroker
 from sterna.gateway.gateway import Gateway
+from sterna.gateway.kept_publications import RelayJournal
 from sterna.gateway.servers import Servers
 from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.gateway.upstream import PeerTransport, Upstream, UpstreamPhase
@@ -52,23 +53,28 @@ class WatchedGateway(Gateway):
         limits: GatewayLimits,
         world: GatewayWorld,
         watcher: Watcher,
+        keeper: RelayJournal,
         rng: Random,
         clock: Callable[[], float],
-        host: Host | None = None,
+        host: RelayBroker | None = None,
     ) -> None:
-        """`broker`: its address; `clock`: seconds of a steady clock, for calls that come from elsewhere than the world;
-        `host`: serves clients what the broker may lack."""
+        """`broker`: its address; `keeper`: the journal, for publications that the broker may lose; `clock`: seconds of
+        a steady clock, for calls that come from elsewhere than the world; `host`: serves clients what the broker may
+        lack."""
         self._gate = _Gate(world, watcher)
         servers = Servers([broker], PATIENCE, rng, control=False)
         super().__init__(name, servers, limits, PATIENCE, self._gate, rng, clock())
         self._watcher = watcher
+        self._keeper = keeper
         self._host = host
         self._clock = clock
 
     def new_client(self, transport: PeerTransport, address: str) -> WatchedClient:
         if self._host is not None:
-            return ExtendedClient(self.context, self, self.endings, transport, address, self._watcher, self._host)
-        return WatchedClient(self.context, self, self.endings, transport, address, self._watcher)
+            return ExtendedClient(
+                self.context, self, self.endings, transport, address, self._watcher, self._keeper, self._host
+            )
+        return WatchedClient(self.context, self, self.endings, transport, address, self._watcher, self._keeper)
 
     # -- the way to the foreign broker --
 
@@ -106,6 +112,7 @@ class WatchedGateway(Gateway):
             "losses": counters.losses,
             "resent": counters.resent,
             "dropped": counters.dropped,
+            "not_kept": {"client-full": counters.not_kept, "node-full": self._keeper.made_way},
             "sessions_lost": counters.sessions_lost,
             "subscriptions_lost": counters.subscriptions_lost,
         }

@@ -1,15 +1,13 @@
 """The attachment of our node to one foreign broker: finds out what it can do, joins it, and joins it again.
 
-Events come in as calls of the lines (`line.py`), of our own broker and of timers; effects go out through `World` and
-`OwnBroker`.  `states.py` has the states.  A try that fails is followed by a pause, and each pause is longer than the
-one before, until messages have flowed for a while.
+Events come in as calls of the lines (`line.py`), of our own broker and of timers; effects go out through
+`ForeignWorld` and `OwnBroker`.  `states.py` has the states.  A try that fails is followed by a pause, and each pause is
+longer than the one before, until messages have flowed for a while.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from typing import Any, Final
@@ -17,37 +15,34 @@ from zlib import crc32
 
 from sterna.interworking import fences
 from sterna.interworking.abilities import EXPECTED_ECHOES, Abilities
-from sterna.interworking.counters import Counters
+from sterna.interworking.counters import AttachmentCounters
+from sterna.interworking.crossing import CrossingTopics
 from sterna.interworking.echoes import ExpectedEchoes
-from sterna.interworking.filters import disjoint_filters
 from sterna.interworking.joint import Joint
 from sterna.interworking.marks import Marks
 from sterna.interworking.own_side import OwnSide
 from sterna.interworking.poison import Poison
-from sterna.interworking.ports import OwnBroker, StoredValue, Timer, World
+from sterna.interworking.ports import ForeignWorld, OwnBroker
 from sterna.interworking.probe import Caller, Ladder
 from sterna.interworking.proxy.proxy import Proxy
-from sterna.interworking.reader import RetainedReader
-from sterna.interworking.retained import CommonValues, Found, RetainedComparison
+from sterna.interworking.retained import CommonValues, UnheardValues
+from sterna.interworking.retained_exchange import NAMED_MAX, RetainedExchange
+from sterna.interworking.serving import Serving
 from sterna.interworking.session_line import SessionLine
 from sterna.interworking.settings import InterworkingSettings
+from sterna.interworking.stand_by import StandBy
 from sterna.interworking.states import Event, State, after
 from sterna.interworking.storms import StormGuard
-from sterna.interworking.watch import Watch
-from sterna.journal.filter_set import FilterSet
+from sterna.interworking.timers import NamedTimers
 from sterna.mqtt import client_packets as encode
 from sterna.mqtt.packets import BRIDGE, MQTT_5
 
 #: Fence intervals without trouble after which pauses begin small again.
 STEADY_FENCES: Final = 2
-#: Our own broker may take so many fence intervals to send the network's retained messages.
-COMPARED_FENCES: Final = 3
 #: A publication that the broker acknowledged is asked after so much later, unless it came in.
 WITNESS_FENCE_S: Final = 0.05
 #: How often it is looked whether all clients of the proxy are back.
 CLIENTS_LOOK_S: Final = 0.05
-#: Topics that one report names.
-NAMED_MAX: Final = 10
 
 
 @dataclass(slots=True)
@@ -57,24 +52,14 @@ class _SessionProof:
     is_doubtful: bool = False
     """It is not, though the broker says so."""
     fence_id: int = 0
-    """The identifier of the last fence."""
+    """The identifier of the last fence of the session, and its number."""
+    fence_number: int = 0
     is_fence_taken: bool = False
     """The broker has acknowledged it."""
     is_shown: bool = False
-    """A fence came back on this connection: the session has our subscriptions."""
+    """A fence or SUBACK came on this connection: the session has our subscriptions."""
     settling_since: float = 0.0
     messages_seen: int = -1
-
-
-@dataclass(slots=True)
-class _LackingValues:
-    """Retained messages that the broker is still to get."""
-
-    topics: deque[bytes] = field(default_factory=deque)
-    later: list[bytes] = field(default_factory=list)
-    """The same, while older messages wait for the broker."""
-    sending: int = 0
-    """The identifier of the one under way."""
 
 
 @dataclass(slots=True)
@@ -101,7 +86,7 @@ class Attachment:
         network: str,
         node: str,
         broker: str,
-        world: World,
+        world: ForeignWorld,
         own: OwnBroker,
         rng: Random,
         username: bytes | None = None,
@@ -120,14 +105,11 @@ class Attachment:
         self._life = f"{rng.getrandbits(64):016x}"
         topic = fences.topic_of(network, node)
         self._caller = Caller(client_id.encode(), topic, username, password, settings.keep_alive_s, settings.answer_s)
-        self._from = disjoint_filters(settings.from_broker)
-        self._to = [topic_filter.encode() for topic_filter in settings.to_broker]
-        self._wanted = FilterSet(self._from)
-        self._marker = _marker_of(topic, self._from)
-        self._sent = FilterSet(self._to)
+        self._topics = CrossingTopics(settings.from_broker, settings.to_broker, own)
+        self._marker = _marker_of(topic, self._topics.from_broker)
         self.state = State.WAITING
         self.abilities: Abilities | None = None
-        self.counters = Counters()
+        self.counters = AttachmentCounters()
         self.trouble = ""
         """Why it is not attached; empty if it is."""
         self.fences = fences.Fences(network, node, self._life)
@@ -136,19 +118,16 @@ class Attachment:
         self.storms = StormGuard(settings.storm_repeats)
         self._poison = Poison()
         self._common = CommonValues(own)
+        self._retained = self._new_exchange()
         #: Identifiers of the foreign broker's publications at QoS 2 that did not go further and are not released, with
         #: that of our message of which it is the echo, or 0.
         self._taken_out: dict[int, int] = {}
         self._pause_s = settings.pause_s
-        self._timers: dict[str, Timer] = {}
+        self._timers = NamedTimers(world)
         self._ladder: Ladder | None = None
         self._line: SessionLine | None = None
         self._side: OwnSide | None = None
         self._joint: Joint | None = None
-        self._watch: Watch | None = None
-        self._reader: RetainedReader | None = None
-        self._comparison: RetainedComparison | None = None
-        self._lacking = _LackingValues()
         #: The foreign broker's session is new: it has no subscriptions, and perhaps no retained messages of ours.
         self._is_new = True
         #: The connection is only to end an older session there.
@@ -158,31 +137,58 @@ class Attachment:
         self._proof = _SessionProof()
         self._fences_in_a_row = 0
         self._relayed = _RelayedClients()
-        self._said: set[str] = set()
         #: When messages last flowed, before this connection; 0: not since this start.
         self._attached_until = 0.0
         self._proxy = proxy
+        watcher = _renamed(self._caller, self._caller.client_id + b"-watch", topic)
+        self._stand_by = StandBy(settings, broker, node, world, self.fences, watcher, self._left_alone, self._failed)
+        self._serving = self._new_serving()
         if proxy is not None:
-            proxy.begin(self._is_wanted, self._fence_soon, self._caller.client_id)
+            proxy.begin(self._topics.comes_in, self._fence_soon, self._caller.client_id)
+
+    def _new_serving(self) -> Serving:
+        return Serving(
+            self._world,
+            self._own,
+            self._topics,
+            [self.fences.topic, self._marker],
+            self._proxy.interest if self._proxy is not None and self._settings.only_wanted else None,
+            lambda: bool(self._stand_by.others()),
+            self._wanted_now,
+        )
+
+    def _new_exchange(self) -> RetainedExchange:
+        return RetainedExchange(
+            self.broker,
+            self._settings,
+            self._world,
+            self._own,
+            self._topics,
+            self._marks,
+            self._common,
+            self.counters,
+            self,
+            self._reading_caller,
+            self._reading_fence,
+        )
 
     # -- the outside --
 
     def start(self) -> None:
-        self._after("dial", 0.0, self._dial)
+        self._timers.after("dial", 0.0, self._dial)
 
     def stop(self) -> None:
         """The node stops: the sessions stay, on both sides."""
         self._enter(Event.STOP)
         self._let_go(encode.DISCONNECT_BYTES)
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._timers.cancel_all()
 
     def view(self) -> dict[str, Any]:
         """For the admin port."""
         now, counters = self._world.now, self.counters
         return {
             "broker": self.broker,
+            "name": self._settings.name,
             "mode": self._settings.mode,
             "state": str(self.state),
             "trouble": self.trouble,
@@ -190,7 +196,7 @@ class Attachment:
             "from_broker": list(self._settings.from_broker),
             "to_broker": list(self._settings.to_broker),
             "round_trip_ms": None if self.fences.way_s is None else round(1000 * self.fences.way_s, 3),
-            "other_nodes": self.fences.recent_others(now - self._absent_s),
+            "other_nodes": self._stand_by.others(),
             "held_topics": [topic.decode(errors="replace") for topic in self.storms.held(now)],
             "expected_echoes": len(self._echoes),
             "taken": counters.taken,
@@ -204,31 +210,14 @@ class Attachment:
             "fences_sent": counters.fences_sent,
             "fences_back": counters.fences_back,
             "storms": counters.storms,
+            **self._serving.view(),
             **(self._proxy.view() if self._proxy is not None else {}),
         }
-
-    @property
-    def _absent_s(self) -> float:
-        """A node whose fence has not come for so long is gone."""
-        return fences.MISSING_MAX * self._settings.fence_s
 
     # -- states --
 
     def _enter(self, event: Event) -> None:
         self.state = after(self.state, event)
-
-    def _after(self, name: str, seconds: float, act: Any) -> None:
-        """One timer of each name."""
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-        self._timers[name] = self._world.later(seconds, act)
-
-    def _cancel(self, *names: str) -> None:
-        for name in names:
-            timer = self._timers.pop(name, None)
-            if timer is not None:
-                timer.cancel()
 
     def _dial(self) -> None:
         self._enter(Event.PAUSE_OVER)
@@ -254,7 +243,7 @@ class Attachment:
         joint = self._joint = Joint(
             abilities,
             self,
-            self._is_wanted,
+            self._topics.comes_in,
             self._marks,
             self._echoes,
             self.storms,
@@ -282,10 +271,6 @@ class Attachment:
         )
         self._world.dial(self._line)
 
-    def _is_wanted(self, topic: bytes) -> bool:
-        """HOT."""
-        return topic in self._wanted and self._own.takes(topic)
-
     def greeted(self, *, session_present: bool) -> None:
         line = self._line
         assert line is not None
@@ -305,7 +290,7 @@ class Attachment:
             self._start_anew()
         elif self.abilities is not None and self.abilities.loop_prevention == EXPECTED_ECHOES:
             for packet_id, qos, topic, payload in self._own.in_flight():
-                if self._is_wanted(topic):
+                if self._topics.comes_in(topic):
                     self._echoes.may_have_gone(topic, payload, qos, packet_id)
         # Until our own broker has opened the session it takes no messages.
         line.is_held = True
@@ -313,6 +298,7 @@ class Attachment:
             line.output.pause_reading()
         assert self._joint is not None
         assert self.abilities is not None
+        self._retained.begin(line, self._joint, self.abilities, is_new=self._is_new)
         self._side = OwnSide(
             self._world, self._own, self.abilities, self._joint, lambda: line.output, self, margin=self._marks.size + 8
         )
@@ -342,6 +328,13 @@ class Attachment:
             },
         )
 
+    def _wanted_now(self, filters: list[bytes]) -> None:
+        if self.abilities is not None and self.abilities.version == MQTT_5:  # else our own broker sends the values
+            self._retained.send_wanted(filters)
+
+    def own_subscribed(self) -> None:
+        self._serving.subscribed()
+
     def own_opened(self) -> None:
         line = self._line
         assert line is not None
@@ -361,165 +354,72 @@ class Attachment:
             return
         self._has_subscribed = False
         if self._marker in self._own.filters() and not self._is_new:
-            self.subscribed()
+            self._is_subscribed()
         elif abilities.level & BRIDGE:
             # Stored messages come for a bridge's subscription like live ones: they have to be known before.
-            self._read_retained()
+            if self._joint is not None:
+                self._joint.may_have_asked = not self._is_new
+            self._retained.read()
         else:
             self._subscribe_now(line, abilities)
 
     def _subscribe_now(self, line: SessionLine, abilities: Abilities) -> None:
         options = abilities.qos | encode.RETAIN_AS_PUBLISHED | encode.RETAINED_NEVER
         no_local = 0 if abilities.echoes else encode.NO_LOCAL
-        filters = [(topic_filter, options | no_local) for topic_filter in self._from]
+        filters = [(topic_filter, options | no_local) for topic_filter in self._topics.from_broker]
         if self._joint is not None:
             self._joint.awaits_stored = bool(abilities.level & BRIDGE)
+            self._joint.unheard = UnheardValues() if self._is_new and not abilities.level & BRIDGE else None
         line.subscribe([*filters, (fences.FILTER, 1)])
 
     def subscribed(self) -> None:
+        """The broker has said so on this connection: a session that does not hear itself needs no other proof."""
+        self._proof.is_shown = self._proof.is_shown or not self._hears_itself
+        self._is_subscribed()
+
+    def _is_subscribed(self) -> None:
         self._has_subscribed = True
-        if self._comparison is None:
-            self._read_retained()
-        self._after("fence", 0.0, self._fence)
+        if not self._retained.is_begun:
+            self._retained.read()
+        self._timers.after("fence", 0.0, self._fence)
         self._settle_if_known()
 
     # -- retained messages --
 
-    def _read_retained(self) -> None:
-        """Compare the foreign broker's retained messages with the network's."""
-        abilities, joint = self.abilities, self._joint
-        if abilities is None or joint is None or self._reader is not None:
-            return
-        self._cancel("compared")
-        self._comparison = joint.comparison = RetainedComparison(self._own, self._common)
-        nonce = f"-{self._rng.getrandbits(32):08x}".encode()
-        caller = _renamed(self._caller, self._caller.client_id + nonce, self._caller.topic + b"/read")
-        self._reader = RetainedReader(
-            self._world,
-            caller,
-            abilities.version,
-            self._own.packet_bytes,
-            [(topic_filter, abilities.qos) for topic_filter in self._from],
-            self._stored,
-            self._all_stored,
-            self._not_read,
-            fence=b"" if self._hears_itself else self._next_fence(abilities, 0, 0),
-        )
-        self._world.dial(self._reader)
-
-    def _stored(self, value: StoredValue) -> None:
-        comparison = self._comparison
-        if comparison is None or not self._is_wanted(value.topic) or value.topic.startswith(fences.ROOT):
-            return
-        is_ours = self._marks.is_ours(value.topic, value.properties, 0, len(value.properties))
-        found = comparison.theirs(value.topic, value.payload, is_ours=is_ours)
-        if found is Found.NEW:
-            # While the session was kept, messages at QoS 1 and 2 came as such; else somebody may have missed it.
-            self._own.retain(value, silently=not self._is_new or self.state != State.SETTLING)
-
-    def _not_read(self, reason: str) -> None:
-        self._reader = None
-        if self.state != State.ATTACHED:
-            self._failed(reason)
-            return
-        self._world.report("retained messages not read", {"broker": self.broker, "reason": reason})
-        self._after("retained", max(self._settings.retained_s, self._settings.fence_s), self._read_retained)
-
-    def _all_stored(self) -> None:
-        """All of them are here."""
-        self._reader = None
-        comparison = self._comparison
-        if comparison is None:
-            return
-        comparison.is_complete = True
-        if self.state == State.SETTLING:
-            self._after_reading()
-        elif self.state == State.ATTACHED:
-            self._clear_emptied(comparison)
-            self._name_conflicts(comparison)
-            self._send_lacking(comparison)
-            self._compared()
-        if self._settings.retained_s and self._shows_retained:
-            self._after("retained", self._settings.retained_s, self._read_retained)
-
-    def _clear_emptied(self, comparison: RetainedComparison) -> None:
-        """An empty message came, and the broker has no value: it was cleared."""
-        for topic in list(self._common.emptied):
-            if not comparison.has(topic):
-                del self._common.emptied[topic]
-                if self._own.retained(topic):
-                    self._own.retain(StoredValue(topic, b"", 1, b"", None), silently=True)
-                    comparison.sent(topic, b"")
-            elif topic in comparison.emptied:
-                del self._common.emptied[topic]  # it has been set since
-
-    def _after_reading(self) -> None:
+    def values_read(self) -> None:
+        unheard = self._joint.unheard if self._joint is not None else None
+        if unheard is not None:
+            self._fence()
+            unheard.fence_number = self.fences.number
         line, abilities = self._line, self.abilities
         if self._has_subscribed:
             self._settle_if_known()
         elif line is not None and abilities is not None:
             self._subscribe_now(line, abilities)
 
-    @property
-    def _shows_retained(self) -> bool:
-        """Does the broker show all its retained messages?  A bridge is not asked: it does not hear itself."""
+    def values_not_read(self, reason: str) -> None:
+        self._failed(reason)
+
+    def _reading_caller(self) -> Caller:
+        nonce = f"-{self._rng.getrandbits(32):08x}".encode()
+        return _renamed(self._caller, self._caller.client_id + nonce, self._caller.topic + b"/read")
+
+    def _reading_fence(self) -> bytes:
         abilities = self.abilities
-        return abilities is not None and bool(abilities.retained_for_wildcards or abilities.level & BRIDGE)
-
-    def _send_lacking(self, comparison: RetainedComparison) -> None:
-        """The network's values that the foreign broker lacks go there, one after the other."""
-        lacking: Iterable[bytes] = ()
-        if self._is_new or self._shows_retained:
-            emptied = self._common.emptied
-            topics = self._own.retained_topics()
-            lacking = (topic for topic in topics if not comparison.has(topic) and topic not in emptied)
-        self._lacking.topics = deque(
-            topic for topic in dict.fromkeys((*comparison.old, *lacking)) if topic in self._sent
-        )
-        self._send_next()
-
-    def _send_next(self) -> None:
-        line, joint, abilities = self._line, self._joint, self.abilities
-        lacking = self._lacking
-        lacking.sending = 0
-        while (
-            lacking.topics and not lacking.sending and line is not None and joint is not None and abilities is not None
-        ):
-            topic = lacking.topics.popleft()
-            if self._own.may_wait(topic):
-                lacking.later.append(topic)  # or it would come before older ones
-                continue
-            value = self._own.stored(topic)
-            if value is None or self._common.has_gone(topic, value.payload):
-                continue
-            if value.qos and abilities.receive_maximum > 1:
-                lacking.sending = line.free_packet_id()
-            line.write(joint.value_for_broker(value, lacking.sending))
+        return b"" if abilities is None or self._hears_itself else self._next_fence(abilities, 0, 0)
 
     def answered(self, packet_id: int) -> None:
-        if packet_id == self._lacking.sending:
-            self._send_next()
-        elif packet_id == self._proof.fence_id:
+        if not self._retained.answered(packet_id) and packet_id == self._proof.fence_id:
             self._proof.is_fence_taken = True
-
-    def _name_conflicts(self, comparison: RetainedComparison) -> None:
-        if topics := [topic.decode(errors="replace") for topic in comparison.conflicts]:
-            self.counters.held_back[Found.CONFLICT] += len(topics)
-            reason = "both sides set them while they did not hear each other: the network's values stay"
-            fields = {"broker": self.broker, "count": len(topics), "topics": topics[:NAMED_MAX], "reason": reason}
-            self._world.report("retained messages conflict", fields)
-            comparison.conflicts.clear()
+            if not self._hears_itself:
+                self._common.fence_passed(self._proof.fence_number)
 
     def crossed(self, topic: bytes) -> None:
-        """Each side has the other's value now: with the next fence the network's goes there once more."""
-        self._lacking.later.append(topic)
-        self.counters.held_back[Found.CONFLICT] += 1
+        self._retained.crossed(topic)
 
     def _settle_if_known(self) -> None:
         """The foreign broker's retained messages are known, and its session has our subscriptions."""
-        is_read = self._comparison is not None and self._reader is None
-        is_shown = self._proof.is_shown or (self._is_new and not self._hears_itself)
-        if self.state == State.SETTLING and is_read and is_shown:
+        if self.state == State.SETTLING and self._retained.is_read and self._proof.is_shown:
             self._world.later(0.0, self._settled)
 
     # -- fences --
@@ -535,27 +435,28 @@ class Attachment:
         if self.fences.missing >= fences.MISSING_MAX and is_awaited and not self._has_heard_messages():
             self._give_up_on(line)
             return
+        if len(self._echoes):
+            loose = self.fences.loose(self._echoes.serial)
+            line.write(encode.encode_publish(self.fences.topic, loose, abilities.version))
         qos = 1 if abilities.receive_maximum > 1 else 0
         self._proof.fence_id, self._proof.is_fence_taken = line.free_packet_id(), False
         line.write(self._next_fence(abilities, qos, self._proof.fence_id))
+        self._proof.fence_number = self.fences.number
         if not self._hears_itself:
-            self._common.fence_came_back(self.fences.number - 1)
             self._fence_passed()
             if self.state != State.SETTLING:
                 self.fences.forget()
         if self._side is not None:
             self._side.feed(encode.PINGREQ_BYTES)
-        if self._lacking.later and not self._lacking.sending:
-            self._lacking.topics.extend(self._lacking.later)
-            self._lacking.later.clear()
-            self._send_next()
-        self._after("fence", self._settings.fence_s, self._fence)
+        self._retained.send_delayed()
+        self._serving.fence_sent()
+        self._timers.after("fence", self._settings.fence_s, self._fence)
 
     def _fence_soon(self) -> None:
         """Clients wait to hear what became of their publications."""
         if self.state == State.ATTACHED and self._hears_itself and not self._relayed.is_fence_due:
             self._relayed.is_fence_due = True
-            self._after("witness", WITNESS_FENCE_S, self._fence_for_witness)
+            self._timers.after("witness", WITNESS_FENCE_S, self._fence_for_witness)
 
     def _fence_for_witness(self) -> None:
         self._relayed.is_fence_due = False
@@ -565,7 +466,7 @@ class Attachment:
 
     def _next_fence(self, abilities: Abilities, qos: int, packet_id: int) -> bytes:
         payload = self.fences.next(self._world.now, self._echoes.serial)
-        self._common.fence_sent(self.fences.number)
+        self._common.fence_sent(self.fences.number, self._joint.outstanding.values() if self._joint is not None else ())
         self.counters.fences_sent += 1
         if self._proxy is not None:
             if not self._hears_itself:
@@ -584,11 +485,10 @@ class Attachment:
 
     def _give_up_on(self, line: SessionLine) -> None:
         missing = f"{self.fences.missing} fences did not come back from {self.fences.topic.decode()}"
-        is_read = self._comparison is not None and self._comparison.is_complete
         is_waiting = self._joint is not None and bool(self._joint.incoming)
         if (
             self.state == State.SETTLING
-            and is_read
+            and self._retained.is_read
             and self._proof.is_fence_taken
             and not is_waiting
             and not self._is_new
@@ -616,19 +516,27 @@ class Attachment:
                 self.counters.fences_back += 1
                 if self._proxy is not None:
                     self._proxy.witness.fence_back(payload)
-                self._common.fence_came_back(fence.number)
-                missing, packet_ids = self._echoes.fence_came_back(serial)
-                if missing:
-                    self._name_without_echo(missing)
-                if self._joint is not None:
-                    self._joint.release(packet_ids)
+                if self._hears_itself:  # others hear those of the reader, whose connection is another one
+                    self._common.fence_passed(fence.number)
+                self._retained.send_unheard(fence.number)
+                self._bound_echoes(serial, is_loose=False)
                 if self.state == State.SETTLING:
                     self._proof.is_shown = True
                     self._settle_if_known()
                 self._fence_passed()
+        elif (serial := self.fences.loose_serial(fence)) is not None:
+            self._bound_echoes(serial, is_loose=True)
         elif self.fences.heard_other(fence, now):
             self.counters.fences_of_others += 1
             self._world.later(0.0, lambda: self._met(fence.node))
+
+    def _bound_echoes(self, serial: int, *, is_loose: bool) -> None:
+        """Echoes of messages before this one do not come any more."""
+        missing, packet_ids = self._echoes.fence_came_back(serial, is_loose=is_loose)
+        if missing:
+            self._name_without_echo(missing)
+        if self._joint is not None:
+            self._joint.release(packet_ids)
 
     def _name_without_echo(self, missing: dict[bytes, int]) -> None:
         self.counters.not_injected["no-echo"] += sum(missing.values())
@@ -652,69 +560,40 @@ class Attachment:
         """Another node of this network reaches the same broker, or one that is bridged to it."""
         if self.state not in (State.SETTLING, State.ATTACHED):
             return
-        stands_by = other < self._node
-        if other not in self._said:
-            self._said.add(other)
-            who = "this node stands by" if stands_by else f"node {other} stands by"
-            reason = f"node {other} is attached to the same broker, or to one that is bridged to it: {who}"
-            self._world.report("broker attached twice", {"broker": self.broker, "other": other, "reason": reason})
-        if not stands_by:
+        if self._stand_by.is_first(other):
             return
         self._enter(Event.OTHER_FENCE)
         self.trouble = f"stands by for node {other}"
         self._let_go(encode.DISCONNECT_BYTES)
         # The other node carries the messages from here on: what waits here would come twice.
         self._own.end_session()
+        self._serving.nobody_waits()
         if self._proxy is not None:
             self._proxy.standing_by()
         abilities = self.abilities
         assert abilities is not None
-        watcher = _renamed(self._caller, self._caller.client_id + b"-watch", self._caller.topic)
-        level = abilities.level if abilities.version == MQTT_5 else abilities.version
-        self._watch = Watch(self._world, watcher, level, self._watched, self._failed)
-        self._world.dial(self._watch)
-        self._after("alone", self._absent_s, self._look_whether_alone)
+        self._stand_by.begin(abilities, relays=self._proxy is not None)
 
-    def _watched(self, fence: fences.Fence) -> None:
-        self.fences.heard_other(fence, self._world.now)
-
-    def _look_whether_alone(self) -> None:
-        if self.state != State.STANDING_BY:
-            return
-        others = self.fences.recent_others(self._world.now - self._absent_s)
-        if any(other < self._node for other in others):
-            self._after("alone", self._settings.fence_s, self._look_whether_alone)
-            return
-        self._said.clear()
-        self._world.report("no longer standing by", {"broker": self.broker})
-        if self._watch is not None:
-            self._watch.close(encode.DISCONNECT_BYTES)
-            self._watch = None
+    def _left_alone(self) -> None:
         self._enter(Event.ALONE)
-        self._after("dial", 0.0, self._dial)
+        self._timers.after("dial", 0.0, self._dial)
 
     # -- messages of the network --
 
     def _settled(self) -> None:
         """The foreign broker's retained messages are here: now ours go there."""
-        side, abilities, comparison = self._side, self.abilities, self._comparison
-        if self.state != State.SETTLING or side is None or abilities is None or comparison is None:
+        side, abilities = self._side, self.abilities
+        if self.state != State.SETTLING or side is None or abilities is None:
             return
         self._enter(Event.SETTLED)
         self.trouble = ""
-        self._clear_emptied(comparison)
-        self._name_conflicts(comparison)
+        self._retained.merge()
         side.settled()
-        if self._serve(side) and abilities.version != MQTT_5:
-            # Our own broker sends the network's values for the subscription; those that are there go no further.
-            comparison.is_resent = True
-        else:
-            self._send_lacking(comparison)
+        self._retained.send(own_sends=self._serving.begin(side, abilities.qos) and abilities.version != MQTT_5)
         if self._proxy is not None:
             self._proxy.attached()
             self._relayed.clients_by = self._world.now + self._settings.answer_s
             self._let_out()
-        self._after("compared", COMPARED_FENCES * self._settings.fence_s, self._compared)
         self._world.report(
             "attached", {"broker": self.broker, "session_present": not self._is_new, **abilities.shown()}
         )
@@ -727,27 +606,7 @@ class Attachment:
         if self._proxy.are_clients_back or self._world.now >= self._relayed.clients_by:
             joint.let_out()
         else:
-            self._after("clients", CLIENTS_LOOK_S, self._let_out)
-
-    def _serve(self, side: OwnSide) -> bool:
-        """Subscribe at our own broker for the foreign one, as the settings say; False if it is already."""
-        wanted, own = self._filters_here(), self._own.filters()
-        if superfluous := [topic_filter for topic_filter in own if topic_filter not in wanted]:
-            side.unsubscribe(superfluous)
-        missing = [(one, options) for one, options in wanted.items() if own.get(one) != options & 3]
-        if missing:
-            side.subscribe(missing)
-        return bool(missing)
-
-    def _filters_here(self) -> dict[bytes, int]:
-        """Filters that our own broker serves the foreign one with, and their options."""
-        qos = self.abilities.qos if self.abilities is not None else 0
-        options = qos | encode.NO_LOCAL | encode.RETAIN_AS_PUBLISHED | encode.RETAINED_NEVER
-        return dict.fromkeys((*self._to, self.fences.topic, self._marker), options)
-
-    def _compared(self) -> None:
-        if self._joint is not None:
-            self._joint.comparison = None
+            self._timers.after("clients", CLIENTS_LOOK_S, self._let_out)
 
     # -- what the joint hands on --
 
@@ -803,37 +662,34 @@ class Attachment:
         self._pause_s = min(2 * self._pause_s, self._settings.pause_max_s)
         self._world.report("not attached", {"broker": self.broker, "reason": reason, "next_try_s": round(pause_s, 2)})
         self.trouble = reason
-        self._after("dial", pause_s, self._dial)
+        self._timers.after("dial", pause_s, self._dial)
 
     def _let_go(self, farewell: bytes) -> None:
         """End every connection, on both sides."""
         if self._side is not None:
             self._attached_until = self._world.now
-        self._cancel("fence", "witness", "clients", "retained", "compared", "alone")
+        self._timers.cancel("fence", "witness", "clients")
         self._relayed.is_fence_due = False
         if self._proxy is not None:
             self._proxy.lost()
         self._fences_in_a_row = 0
         self._proof.is_shown = self._proof.is_fence_taken = False
-        self._common.connection_lost()
-        self._lacking.topics.clear()
-        self._lacking.later.clear()
         self.fences.forget()
         if self._ladder is not None:
             self._ladder.close()
             self._ladder = None
         line, self._line = self._line, None
         side, self._side = self._side, None
-        watch, self._watch = self._watch, None
-        reader, self._reader, self._comparison = self._reader, None, None
         joint, self._joint = self._joint, None
+        self._serving.end()
         if side is not None and joint is not None:
             self._side = side
             joint.release_all()
             self._side = None
-        for one in (line, watch, reader):
-            if one is not None:
-                one.close(farewell)
+        self._stand_by.end(farewell)
+        if line is not None:
+            line.close(farewell)
+        self._retained.end(farewell)
         if side is not None:
             side.end()
 

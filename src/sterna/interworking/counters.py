@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Counters:
+class AttachmentCounters:
     taken: int = 0
     """Messages of the foreign broker that went into the network."""
     injected: int = 0

@@ -6,6 +6,9 @@ a client of the foreign broker are interchangeable with echoes, so the count sta
 An expectation ends with a fence that was sent after the foreign broker had acknowledged the message: what that passes
 on comes before the fence.  Until the echo or the fence is here, our own broker is not told of the acknowledgement.  So
 the messages whose echoes are missing are those in flight in its journal, and are known after a crash, too.
+
+Some brokers pass on what is published at QoS 0 by another way than the rest (RabbitMQ): such a message is bounded by a
+fence at QoS 0 only, and others by one at QoS 1.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ REMEMBERED_MAX: Final = 1000
 
 
 class _Expected:
-    __slots__ = ("digest", "packet_id", "serial")
+    __slots__ = ("digest", "is_loose", "packet_id", "serial")
 
-    def __init__(self, digest: int, packet_id: int, serial: int) -> None:
+    def __init__(self, digest: int, packet_id: int, serial: int, is_loose: bool) -> None:
+        """`is_loose`: it was published at QoS 0."""
         self.digest = digest
+        self.is_loose = is_loose
         self.packet_id = packet_id
         #: 0 until the foreign broker has acknowledged the message.
         self.serial = serial
@@ -59,13 +64,17 @@ class ExpectedEchoes:
             # The foreign broker may pass it on once more, and we hear both.
             before = self._open.pop(packet_id, None)
             if before is None:
-                self._add(topic, _Expected(digest, 0, self._next()))
+                self._add(topic, _Expected(digest, 0, self._next(), False))
             else:
                 before.packet_id, before.serial = 0, self._next()
-        entry = _Expected(digest, packet_id, 0 if qos else self._next())
+        entry = _Expected(digest, packet_id, 0 if qos else self._next(), not qos)
         if qos:
             self._open[packet_id] = entry
         self._add(topic, entry)
+
+    def expect_value(self, topic: bytes, payload: bytes, qos: int) -> None:
+        """A retained value of which our own broker waits for no acknowledgement is about to be sent."""
+        self._add(topic, _Expected(hash(payload), 0, self._next(), not qos))
 
     def may_have_gone(self, topic: bytes, payload: bytes, qos: int, packet_id: int) -> None:
         """It is in flight in the journal, and may have been sent before a crash of ours."""
@@ -120,17 +129,18 @@ class ExpectedEchoes:
         if len(self._repeats) > REMEMBERED_MAX:
             del self._repeats[next(iter(self._repeats))]
 
-    def fence_came_back(self, serial: int) -> tuple[dict[bytes, int], list[int]]:
-        """A fence is here that was sent when `serial` was the last: how many echoes never came on which topic, and the
-        packet identifiers among them."""
+    def fence_came_back(self, serial: int, *, is_loose: bool) -> tuple[dict[bytes, int], list[int]]:
+        """A fence is here that was sent when `serial` was the last (`is_loose`: at QoS 0): how many echoes never came
+        on which topic, and the packet identifiers among them."""
         missing: dict[bytes, int] = {}
         found: list[int] = []
         for topic in list(self._topics):
             waiting = self._topics[topic]
-            kept = deque(entry for entry in waiting if not 0 < entry.serial <= serial)
-            if len(kept) == len(waiting):
+            gone = {entry for entry in waiting if 0 < entry.serial <= serial and entry.is_loose == is_loose}
+            if not gone:
                 continue
-            found += [entry.packet_id for entry in waiting if 0 < entry.serial <= serial and entry.packet_id]
+            kept = deque(entry for entry in waiting if entry not in gone)
+            found += [entry.packet_id for entry in waiting if entry in gone and entry.packet_id]
             missing[topic] = len(waiting) - len(kept)
             if kept:
                 self._topics[topic] = kept

@@ -47,6 +47,7 @@ class Fences:
     def __init__(self, network: str, node: str, life: str) -> None:
         self.topic = topic_of(network, node)
         self._me = Fence(network, node, life, 0)
+        self._loose = Fence(network, node, f"{life}-0", 0)
         self._number = 0
         #: Number -> when it was sent, and which message was the last before it.
         self._sent: dict[int, tuple[float, int]] = {}
@@ -59,6 +60,19 @@ class Fences:
         """The payload of the next one, which is sent after message `serial`."""
         self._number += 1
         self._sent[self._number] = now, serial
+        return encode(self._me._replace(number=self._number))
+
+    def loose(self, serial: int) -> bytes:
+        """The payload of one at QoS 0, sent after message `serial`: it bounds messages at QoS 0, and may be lost."""
+        return encode(self._loose._replace(number=serial))
+
+    def loose_serial(self, fence: Fence) -> int | None:
+        """The message before it, if it is such a one of ours."""
+        return fence.number if fence[:3] == self._loose[:3] else None
+
+    def apart(self) -> bytes:
+        """The payload of one that is not awaited."""
+        self._number += 1
         return encode(self._me._replace(number=self._number))
 
     def forget(self) -> None:

@@ -17,9 +17,7 @@ FILTERS_MAX = 1000
 
 
 def checked_filters(filters: Sequence[str]) -> list[bytes]:
-    """The filters, encoded; a ConfigurationError that says what to change if one is none."""
-    if not filters:
-        raise ConfigurationError('there is none: write ["#"] for all topics')
+    """The filters, encoded, perhaps none at all; a ConfigurationError that says what to change if one is no filter."""
     if len(filters) > FILTERS_MAX:
         raise ConfigurationError(f"there are {len(filters)}, and at most {FILTERS_MAX} may be: use wildcards")
     for topic_filter in filters:

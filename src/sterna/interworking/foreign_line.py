@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sterna.interworking.ports import Output, Timer, World
+from sterna.interworking.ports import ForeignTimer, ForeignWorld, Output
 from sterna.mqtt.framing import Incoming, packet_end
 from sterna.vocabulary.errors import ProtocolError
 
@@ -19,13 +19,13 @@ PINGRESP: Final = 13
 
 
 class ForeignLine:
-    def __init__(self, world: World, packet_bytes: int, ended: Callable[[str], None]) -> None:
+    def __init__(self, world: ForeignWorld, packet_bytes: int, ended: Callable[[str], None]) -> None:
         """`ended` is told once why the line has ended, unless `close` ended it."""
         self._world = world
         self._packet_bytes = packet_bytes
         self._ended: Callable[[str], None] | None = ended
         self._incoming = Incoming()
-        self._answer: Timer | None = None
+        self._answer: ForeignTimer | None = None
         self._is_silent = True
         self.output: Output | None = None
         #: No packet is taken for the time being.

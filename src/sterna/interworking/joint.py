@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from sterna.interworking.abilities import Abilities
-from sterna.interworking.counters import Counters
+from sterna.interworking.counters import AttachmentCounters
 from sterna.interworking.echoes import ExpectedEchoes
 from sterna.interworking.fences import ROOT
 from sterna.interworking.marks import Marks
 from sterna.interworking.poison import Poison
 from sterna.interworking.ports import StoredValue
 from sterna.interworking.proxy.witness import Witness
-from sterna.interworking.retained import CommonValues, RetainedComparison
+from sterna.interworking.retained import CommonValues, RetainedComparison, UnheardValues
 from sterna.interworking.storms import StormGuard
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
@@ -80,7 +80,7 @@ class Joint:
         poison: Poison,
         common: CommonValues,
         taken_out: dict[int, int],
-        counters: Counters,
+        counters: AttachmentCounters,
         witness: Witness | None = None,
     ) -> None:
         """`wanted`: may a message on this topic come in from the foreign broker?  `taken_out`: identifiers of its
@@ -101,8 +101,12 @@ class Joint:
         self._keeps_flag = abilities.retain_kept
         #: While retained messages are compared; None otherwise.
         self.comparison: RetainedComparison | None = None
+        #: While values are read that a new session of ours has not heard; None otherwise.
+        self.unheard: UnheardValues | None = None
         #: A bridge has subscribed, and is sent stored messages like live ones.
         self.awaits_stored = False
+        #: An earlier connection may have subscribed, too, unconfirmed: stored messages may wait in the session.
+        self.may_have_asked = False
         #: Until the foreign broker's retained messages are known, and its clients are back, publications of our own
         #: broker wait here.
         self.is_settling = True
@@ -247,10 +251,16 @@ class Joint:
             self._hands.storm(topic, verdict.begins)
         if verdict.is_held:
             return "storm"
+        if self.unheard is not None:
+            self.unheard.came(topic)
         if first & 1:
             return self._retained_comes_in(topic, payload)
         if not payload:
             self._common.came_empty(topic)
+        if not self._keeps_flag:
+            self._common.lacking.discard(topic)
+            if self.comparison is not None:
+                self.comparison.came_without_flag(topic)
         return ""
 
     def _retained_comes_in(self, topic: bytes, payload: bytes) -> str:
@@ -258,6 +268,8 @@ class Joint:
         if comparison is not None:
             if self.awaits_stored and (comparison.was_read(topic, payload) or self._common.is_coming(topic, payload)):
                 return "stored"  # sent for the subscription: a bridge cannot ask for live messages alone
+            if self.may_have_asked and comparison.is_known_here(topic, payload):
+                return "stored"
             comparison.came_live(topic, payload)
         if topic in self.outstanding.values() and not self._common.has_gone(topic, payload):
             self._hands.crossed(topic)
@@ -303,18 +315,17 @@ class Joint:
 
     def value_for_broker(self, value: StoredValue, packet_id: int) -> bytes:
         """The packet that sets a retained value there."""
-        topic, payload = value.topic, value.payload
+        topic, payload, qos = value.topic, value.payload, 1 if packet_id else 0
         self._common.went_out(topic, payload)
         self._storms.went_out(topic, payload, self.now)
         if self._echoes is not None and self._wanted(topic):
-            self._echoes.expect(topic, payload)
+            self._echoes.expect_value(topic, payload, qos)
         self._counters.injected += 1
         properties = value.properties
         if value.expiry_s is not None:
             properties += bytes((prop.MESSAGE_EXPIRY,)) + value.expiry_s.to_bytes(4, "big")
         if self._marks is not None:
             properties += self._marks.mark(topic)
-        qos = 1 if packet_id else 0
         return encode_publish(
             topic, payload, self._version, qos=qos, packet_id=packet_id, retain=self._retain, properties=properties
         )
@@ -399,6 +410,8 @@ class Joint:
                 self._counters.not_injected[reason] += 1
             self._keep_back(qos, packet_id)
             return b""
+        if first & 1 and not self._common.is_current(topic, payload):
+            first &= 0xFE  # it comes late, or waited: the broker is not to retain it in the place of a newer one
         if first & 1:
             self._common.went_out(topic, payload)
             if self.comparison is not None:
@@ -413,7 +426,7 @@ class Joint:
         if not self._retain:
             first &= 0xFE
         if self._marks is None:
-            return bytes((first,)) + data[start + 1 : stop] if not self._retain else data[start:stop]
+            return data[start:stop] if first == data[start] else bytes((first,)) + data[start + 1 : stop]
         properties += self._marks.mark(topic)
         content = data[body:section] + wire.variable(len(properties)) + properties + payload
         return bytes((first,)) + wire.variable(len(content)) + content

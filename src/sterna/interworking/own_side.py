@@ -8,7 +8,7 @@ from typing import Protocol
 from sterna.interworking.abilities import Abilities
 from sterna.interworking.foreign_line import CONNACK, SUBACK
 from sterna.interworking.joint import Joint
-from sterna.interworking.ports import Output, OwnBroker, OwnConnection, Timer, World
+from sterna.interworking.ports import ForeignTimer, ForeignWorld, Output, OwnBroker, OwnConnection
 from sterna.mqtt import client_packets as encode
 from sterna.mqtt import properties as prop
 from sterna.mqtt.packets import BRIDGE, DISCONNECT, MQTT_3_1_1, MQTT_5
@@ -25,6 +25,9 @@ class OwnListener(Protocol):
     def own_opened(self) -> None:
         """Our own broker has opened the session."""
 
+    def own_subscribed(self) -> None:
+        """It has answered every request to subscribe."""
+
     def own_ended(self, reason: str) -> None:
         """Our own broker has ended the connection."""
 
@@ -34,7 +37,7 @@ class OwnSide:
 
     def __init__(
         self,
-        world: World,
+        world: ForeignWorld,
         own: OwnBroker,
         abilities: Abilities,
         joint: Joint,
@@ -52,8 +55,13 @@ class OwnSide:
         self._listener: OwnListener | None = listener
         self._margin = margin
         self._owed: list[bytes] = []
-        self._paying: Timer | None = None
+        self._paying: ForeignTimer | None = None
         self._connection: OwnConnection | None = None
+        self._asked = 0
+
+    @property
+    def is_asking(self) -> bool:
+        return self._asked > 0
 
     def open(self) -> None:
         abilities = self._abilities
@@ -69,6 +77,7 @@ class OwnSide:
         self.feed(encode.encode_connect(level, self._own.client_id, clean=False, keep_alive_s=0, values=values))
 
     def subscribe(self, filters: Sequence[tuple[bytes, int]]) -> None:
+        self._asked += 1
         self.feed(encode.encode_subscribe(_SUBSCRIBE_ID, filters, self._abilities.version))
 
     def unsubscribe(self, filters: Sequence[bytes]) -> None:
@@ -140,6 +149,10 @@ class OwnSide:
             _, codes = decode_granted(packet, _body(packet), len(packet), version)
             if max(codes, default=0) >= 0x80:
                 listener.own_ended("our own node refuses to_broker in [interworking]; see [limits]")
+                return
+            self._asked -= 1
+            if not self._asked:
+                listener.own_subscribed()
         elif kind == DISCONNECT:
             listener.own_ended(f"our own node ends the session (0x{packet[2] if len(packet) > 2 else 0:02x})")
 

@@ -22,11 +22,11 @@ class Output(Protocol):
     def get_write_buffer_size(self) -> int: ...
 
 
-class Timer(Protocol):
+class ForeignTimer(Protocol):
     def cancel(self) -> object: ...
 
 
-class World(Protocol):
+class ForeignWorld(Protocol):
     @property
     def now(self) -> float:
         """Seconds of a steady clock, at the beginning of this piece of work."""
@@ -34,7 +34,7 @@ class World(Protocol):
     def dial(self, line: ForeignLine) -> None:
         """Connect to the foreign broker: `line.connected`, or `line.lost` with the reason, never at once."""
 
-    def later(self, seconds: float, act: Callable[[], None]) -> Timer: ...
+    def later(self, seconds: float, act: Callable[[], None]) -> ForeignTimer: ...
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         """Something an operator may want to know; with a field `reason` it is a warning."""

@@ -16,7 +16,7 @@ from functools import partial
 from sterna.interworking.abilities import LADDER, Abilities
 from sterna.interworking.foreign_line import CONNACK, PINGRESP, SUBACK, ForeignLine
 from sterna.interworking.greeting import is_level_refused, refusal
-from sterna.interworking.ports import Timer, World
+from sterna.interworking.ports import ForeignTimer, ForeignWorld
 from sterna.mqtt import client_packets as encode
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
@@ -35,7 +35,7 @@ _PROPERTY = encode.user_property(b"sterna-probe", b"1")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks."""
+    """The session that asks."""
 
     client_id: bytes
     topic: bytes
@@ -65,7 +65,7 @@ class Ladder:
     """Tries one level after the other; `done` is told the abilities, or why there are none."""
 
     def __init__(
-        self, world: World, caller: Caller, done: Callable[[Abilities], None], failed: Callable[[str], None]
+        self, world: ForeignWorld, caller: Caller, done: Callable[[Abilities], None], failed: Callable[[str], None]
     ) -> None:
         self._world = world
         self._caller = caller
@@ -114,7 +114,7 @@ class Probe(ForeignLine):
 
     def __init__(
         self,
-        world: World,
+        world: ForeignWorld,
         caller: Caller,
         level: int,
         found: Callable[[Abilities], None],
@@ -127,7 +127,7 @@ class Probe(ForeignLine):
         self._version = encode.version_of(level)
         self._found = found
         self._refused = refused
-        self._grace: Timer | None = None
+        self._grace: ForeignTimer | None = None
         self._connack: Connack | None = None
         self._topic = caller.topic
         self._granted = 0

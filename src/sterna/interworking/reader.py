@@ -12,7 +12,7 @@ from typing import Final
 
 from sterna.interworking.foreign_line import CONNACK, SUBACK, ForeignLine
 from sterna.interworking.greeting import refusal
-from sterna.interworking.ports import StoredValue, Timer, World
+from sterna.interworking.ports import ForeignTimer, ForeignWorld, StoredValue
 from sterna.interworking.probe import GRACE_S, Caller
 from sterna.mqtt import client_packets as encode
 from sterna.mqtt import properties as prop
@@ -27,7 +27,7 @@ USER_PROPERTIES_MAX: Final = 1000
 class RetainedReader(ForeignLine):
     def __init__(
         self,
-        world: World,
+        world: ForeignWorld,
         caller: Caller,
         version: int,
         packet_bytes: int,
@@ -46,7 +46,7 @@ class RetainedReader(ForeignLine):
         self._found = found
         self._done = done
         self._fence = fence
-        self._grace: Timer | None = None
+        self._grace: ForeignTimer | None = None
         self._came_in_grace = False
         #: Identifiers of messages at QoS 2 that were taken and not released.
         self._taken: set[int] = set()

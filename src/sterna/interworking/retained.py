@@ -7,8 +7,11 @@ counted.  An absent value is sent again: only a message clears one, for a broker
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, Protocol
+
+from sterna.interworking.ports import StoredValue
 
 #: Topics of which it is remembered what both sides have; of further ones the network's value counts as changed.
 KNOWN_MAX: Final = 1_000_000
@@ -16,7 +19,7 @@ KNOWN_MAX: Final = 1_000_000
 EMPTIED_MAX: Final = 10_000
 
 
-class Found(StrEnum):
+class RetainedFinding(StrEnum):
     """A value of the foreign broker, beside the network's."""
 
     NEW = "retained-new"
@@ -39,8 +42,9 @@ class NetworkValues(Protocol):
 class CommonValues:
     """Topic -> the value that both sides last had, for as long as the process lives.
 
-    A message that went there is common when a fence that was sent later has come back: before that the connection may
-    have taken it along.  A message that came from there must also be written down here by then.
+    A message that went there is common when the foreign broker has completed its exchange and then a fence has passed,
+    on the same connection: before that the connection may have taken it along.  A message that came from there must
+    also be written down here by then.
     """
 
     def __init__(self, network: NetworkValues) -> None:
@@ -54,6 +58,9 @@ class CommonValues:
         self._came: dict[bytes, int] = {}
         self._went: dict[bytes, int] = {}
         self.emptied: dict[bytes, None] = {}
+        #: Topics of which the foreign broker is still to get the network's value, and no message has come that may be
+        #: its own.
+        self.lacking: set[bytes] = set()
 
     def get(self, topic: bytes) -> int | None:
         return self._digests.get(topic)
@@ -61,6 +68,10 @@ class CommonValues:
     def agreed(self, topic: bytes, payload: bytes) -> None:
         """Both sides were seen to have it."""
         self._put(topic, hash(payload))
+
+    def is_current(self, topic: bytes, payload: bytes) -> bool:
+        """Is it the network's value?  A message that has a later one behind it, or before it, is not."""
+        return self._network.retained(topic) in (None, payload)
 
     def went_out(self, topic: bytes, payload: bytes) -> None:
         """A message to be retained goes to the foreign broker."""
@@ -91,11 +102,14 @@ class CommonValues:
         if len(self.emptied) > EMPTIED_MAX:
             del self.emptied[next(iter(self.emptied))]
 
-    def fence_sent(self, number: int) -> None:
-        self._under_way[number] = self._recent
-        self._recent = {}
+    def fence_sent(self, number: int, outstanding: Iterable[bytes]) -> None:
+        """`outstanding`: topics of messages that the broker may still have to retain, as those at QoS 2 unreleased."""
+        topics = set(outstanding)
+        self._under_way[number] = {topic: one for topic, one in self._recent.items() if topic not in topics}
+        self._recent = {topic: one for topic, one in self._recent.items() if topic in topics}
 
-    def fence_came_back(self, number: int) -> None:
+    def fence_passed(self, number: int) -> None:
+        """It came back; from a broker that sends it to others alone, its acknowledgement did."""
         for earlier in [one for one in self._under_way if one <= number]:
             for topic, (digest, came) in self._under_way.pop(earlier).items():
                 if not came or hash(self._network.retained(topic)) == digest:
@@ -106,10 +120,37 @@ class CommonValues:
         self._under_way.clear()
         self._came.clear()
         self._went.clear()
+        self.lacking.clear()
 
     def _put(self, topic: bytes, digest: int) -> None:
         if len(self._digests) < KNOWN_MAX or topic in self._digests:
             self._digests[topic] = digest
+
+
+class UnheardValues:
+    """Values that the foreign broker had before a new session there heard it.
+
+    The network's subscribers are sent them once a fence that was sent after the reading has come back: what the broker
+    passed on before it read them out is here by then.  A value on whose topic a message has come is not sent: it is
+    that message, or older.
+    """
+
+    def __init__(self) -> None:
+        self._came: set[bytes] = set()
+        self._values: dict[bytes, StoredValue] = {}
+        #: The number of that fence; None: they have not all been read.
+        self.fence_number: int | None = None
+
+    def came(self, topic: bytes) -> None:
+        if len(self._came) < KNOWN_MAX:
+            self._came.add(topic)
+
+    def read(self, value: StoredValue) -> None:
+        if len(self._values) < KNOWN_MAX:
+            self._values[value.topic] = value
+
+    def to_send(self) -> list[StoredValue]:
+        return [value for topic, value in self._values.items() if topic not in self._came]
 
 
 class RetainedComparison:
@@ -124,6 +165,8 @@ class RetainedComparison:
         self._read: dict[bytes, int] = {}
         #: Topic -> digest of the network's value that a newer one of the foreign broker takes the place of.
         self._replaced: dict[bytes, int] = {}
+        #: Topics that `is_known_here` was asked about.
+        self._live: set[bytes] = set()
         self.conflicts: dict[bytes, None] = {}
         #: Topics of which the network's value goes to the foreign broker.
         self.old: dict[bytes, None] = {}
@@ -131,35 +174,37 @@ class RetainedComparison:
         self.is_complete = self.is_resent = False
         #: Topics on which an empty message had come when the reading began.
         self.emptied = tuple(common.emptied)
+        #: Topics on which a message came meanwhile that does not show whether it is retained: the next reading will.
+        self.unclear: set[bytes] = set()
 
-    def theirs(self, topic: bytes, payload: bytes, *, is_ours: bool) -> Found:
+    def theirs(self, topic: bytes, payload: bytes, *, is_ours: bool) -> RetainedFinding:
         """The foreign broker has this value; `is_ours`: it has the mark of our network."""
         if len(self._read) < KNOWN_MAX:
             self._read[topic] = hash(payload)
         found = self._compare(topic, payload, is_ours=is_ours)
         ours = self._network.retained(topic)
-        if found is Found.NEW and ours is not None:
+        if found is RetainedFinding.NEW and ours is not None:
             self._replaced[topic] = hash(ours)
-        if found in (Found.NEW, Found.SAME):
+        if found in (RetainedFinding.NEW, RetainedFinding.SAME):
             self._note(topic, payload)
             self._common.agreed(topic, payload)
         else:
             self.old[topic] = None
-        if found is Found.CONFLICT:
+        if found is RetainedFinding.CONFLICT:
             self.conflicts[topic] = None
         return found
 
-    def _compare(self, topic: bytes, payload: bytes, *, is_ours: bool) -> Found:
+    def _compare(self, topic: bytes, payload: bytes, *, is_ours: bool) -> RetainedFinding:
         ours, common = self._network.retained(topic), self._common.get(topic)
         if ours == payload or self._common.is_coming(topic, payload):
-            return Found.SAME
+            return RetainedFinding.SAME
         if ours is None:
-            return Found.NEW
+            return RetainedFinding.NEW
         if common is None and is_ours:
-            return Found.OLD
+            return RetainedFinding.OLD
         if self._is_changed_here(topic, ours):
-            return Found.CONFLICT if common is None or common != hash(payload) else Found.OLD
-        return Found.NEW
+            return RetainedFinding.CONFLICT if common is None or common != hash(payload) else RetainedFinding.OLD
+        return RetainedFinding.NEW
 
     def _is_changed_here(self, topic: bytes, ours: bytes) -> bool:
         """Since both sides had the same value.  One that came from there has not been changed."""
@@ -172,6 +217,10 @@ class RetainedComparison:
             self.conflicts[topic] = self.old[topic] = None
         self._note(topic, payload)
 
+    def came_without_flag(self, topic: bytes) -> None:
+        if len(self.unclear) < KNOWN_MAX:
+            self.unclear.add(topic)
+
     def was_read(self, topic: bytes, payload: bytes) -> bool:
         """It is asked once for each topic."""
         if self._read.get(topic) != hash(payload):
@@ -181,6 +230,14 @@ class RetainedComparison:
 
     def has(self, topic: bytes) -> bool:
         return topic in self._theirs
+
+    def is_known_here(self, topic: bytes, payload: bytes) -> bool:
+        """Is it the first message on its topic, and the network's value, or the one that the broker's took the place
+        of?  Stored messages come ahead of live ones."""
+        if topic in self._live or len(self._live) >= KNOWN_MAX:
+            return False
+        self._live.add(topic)
+        return self._network.retained(topic) == payload or self._replaced.get(topic) == hash(payload)
 
     def sent(self, topic: bytes, payload: bytes) -> None:
         """It goes to the foreign broker."""

@@ -9,7 +9,7 @@ from sterna.interworking.abilities import Abilities
 from sterna.interworking.foreign_line import CONNACK, PINGRESP, SUBACK, UNSUBACK, ForeignLine
 from sterna.interworking.greeting import refusal
 from sterna.interworking.joint import Joint
-from sterna.interworking.ports import Timer, World
+from sterna.interworking.ports import ForeignTimer, ForeignWorld
 from sterna.interworking.probe import REFUSED, Caller
 from sterna.mqtt import client_packets as encode
 from sterna.mqtt import properties as prop
@@ -38,7 +38,7 @@ class Attached(Protocol):
 class SessionLine(ForeignLine):
     def __init__(
         self,
-        world: World,
+        world: ForeignWorld,
         caller: Caller,
         abilities: Abilities,
         joint: Joint,
@@ -57,7 +57,7 @@ class SessionLine(ForeignLine):
         self._attached = attached
         self._clean = clean
         self._receive_maximum = receive_maximum
-        self._ping: Timer | None = None
+        self._ping: ForeignTimer | None = None
         self._heard_at = world.now
         self._subscribing = self._requests = 0
         self._asked: Sequence[bytes] = ()

@@ -17,11 +17,19 @@ class InterworkingSettings:
     """How the node stands to the broker: beside it, as one client (`"attach"`), or before it (`"proxy"`): clients reach
     the broker through the node."""
 
+    name: str = ""
+    """The name of the broker on the dashboard's pages, such as `"Mosquitto"`; without it they show its address."""
+
     from_broker: tuple[str, ...] = ("#",)
-    """Topics that come from the broker into the network: filters of which no two match the same topic."""
+    """Topics that come from the broker into the network: filters of which no two match the same topic.
+    An empty list: none."""
 
     to_broker: tuple[str, ...] = ("#",)
-    """Topics that go from the network to the broker."""
+    """Topics that go from the network to the broker.  An empty list: none."""
+
+    only_wanted: bool = False
+    """In proxy mode: of the topics in `to_broker` only those go to the broker that relayed clients have subscribed to
+    there.  Leave it off if clients come to the broker by other ways, too."""
 
     in_doubt: Annotated[str, Choice(IN_DOUBT)] = "repeat"
     """Messages at QoS 2 that were in flight when the broker lost its session: they may come twice (`"repeat"`) or not

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.record_batch import encode_messages, to_microseconds
 from sterna.mqtt.message import Message
+from sterna.vocabulary import versions
 from sterna.vocabulary.errors import JournalError
 
 MESSAGES = 1
@@ -42,8 +43,6 @@ FROM_ELSEWHERE = 4
 
 NUMBERED = 8
 """Flag of a frame of session records that has the column `number`; an earlier release did not write it."""
-
-FORMAT_VERSION = 2
 
 MAGIC_BYTES = b"STRN"
 _MAGIC = int.from_bytes(MAGIC_BYTES, "little")
@@ -155,7 +154,7 @@ def read_events(header: FrameHeader, body: bytes) -> list[bytes]:
 def segment_header(node: str, serial: int) -> bytes:
     name = node.encode()
     assert len(name) <= NODE_NAME_BYTES_MAX
-    fixed = _SEGMENT.pack(_SEGMENT_MAGIC, FORMAT_VERSION, len(name), serial, 0)[:-4]
+    fixed = _SEGMENT.pack(_SEGMENT_MAGIC, versions.JOURNAL.newest, len(name), serial, 0)[:-4]
     padded = name.ljust(NODE_NAME_BYTES_MAX, b"\0")
     return fixed + _HEADER_CRC.pack(zlib.crc32(padded, zlib.crc32(fixed))) + padded
 
@@ -168,9 +167,6 @@ def parse_segment_header(data: bytes, name: str) -> str | None:
     fixed, padded = data[: _SEGMENT.size - 4], data[_SEGMENT.size : SEGMENT_HEADER_BYTES]
     if magic != _SEGMENT_MAGIC or zlib.crc32(padded, zlib.crc32(fixed)) != crc:
         return None
-    if version != FORMAT_VERSION:
-        raise JournalError(
-            f"{name} is written in journal format {version}, this Sterna reads format {FORMAT_VERSION}; "
-            "run the version of Sterna that wrote it, or give the node another data directory"
-        )
+    if version not in versions.JOURNAL:
+        raise JournalError(versions.refusal(name, version, versions.JOURNAL))
     return padded[:length].decode()

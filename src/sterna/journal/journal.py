@@ -57,7 +57,7 @@ class Journal:
     """The public attributes are for reading.
 
     next_offset: what the next message gets.  first_offset: the oldest one kept.  pending_bytes: weight of the open
-    group's messages.  epoch: how often the node has started.  damage: what could not be read back, each piece once.
+    group's messages.  epoch: the number of the node's start.  damage: what could not be read back, each piece once.
     """
 
     def __init__(
@@ -77,6 +77,8 @@ class Journal:
         self._settings = settings
         self.epoch = epoch
         self._in_memory = settings.durability == "memory"
+        #: There was no start of the node before this one, as far as the disk tells.
+        self.is_first_start = False
         self.next_offset = max(next_offset, recovered.next_offset if recovered else 0)
         self.first_offset = recovered.first_offset if recovered else self.next_offset
         self._end = recovered.position if recovered else BEGINNING
@@ -349,8 +351,9 @@ class Journal:
 
     # Retention
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: int, *, is_first: bool = False) -> None:
         """The number of this start of the node, known only once retention has made room to write it down."""
+        self.is_first_start = is_first
         assert not self._writing, "groups of the epoch before are under way"
         self.epoch = epoch
         self._index.note_epoch(self.next_offset, epoch)

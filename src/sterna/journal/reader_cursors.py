@@ -116,7 +116,7 @@ class ReaderCursors:
         return fallen
 
     def bring_back(self, next_offset: int) -> list[str]:
-        """Who stands beyond the journal's end, as happens when a journal was lost: put to the end, by name."""
+        """Readers beyond the journal's end, as happens when a journal was lost: put to the end, by name."""
         ahead = [name for name, one in sorted(self._readers.items()) if one.committed > next_offset]
         for name in ahead:
             self._readers[name].committed = next_offset

@@ -48,7 +48,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     benchmark: str
     title: str
     setting: str
-    """Who shared the machine with whom."""
+    """The processes that shared the machine."""
     versions: dict[str, str]
     machine: Machine
     quick: bool

@@ -17,6 +17,7 @@ BENCHES = CommandGroup(
         "migration": CommandEntry("sterna.measure.workloads.migration.bench:bench"),
         "adaptation": CommandEntry("sterna.measure.workloads.adaptation.bench:bench"),
         "ildm": CommandEntry("sterna.measure.ildm.bench:bench", PNG),
+        "dashboard": CommandEntry("sterna.measure.workloads.dashboard.bench:bench", PNG),
     },
     picture_option="png",
     width=120,
@@ -31,6 +32,7 @@ EXPERIMENTS = CommandGroup(
             "sterna.measure.papers.coordinates.report:experiment", "Draw the thesis' figures into this directory."
         ),
         "emma": CommandEntry("sterna.measure.papers.emma.report:emma_experiment", PLOT),
+        "adaptation": CommandEntry("sterna.measure.papers.emma.beyond:experiment"),
         "factories": CommandEntry("sterna.measure.papers.emma.report:factories_experiment", PLOT),
         "migration": CommandEntry(
             "sterna.measure.papers.migration.report:experiment", "Draw the paper's plots into this directory."

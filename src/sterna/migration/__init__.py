@@ -6,8 +6,8 @@ each side does next, `messages` what they say to each other, and `move_dispatch`
 `new_sessions` and `fenced_sessions` are for clients whose node is away.  Rules beside a move have modules of their own:
 the order of a publisher's messages (`publisher_order`), identifiers whose sessions nobody keeps (`transient_claims`),
 nodes that are away (`node_absence`) or have just been started (`restart_grace`), numbers of moves that came to nothing
-(`spent_numbers`), messages that a new owner read before the session came (`missed_messages`).  `node_move_host` is the
-node as its moves see it; the rules get only the part of it that `move_host` names.
+(`spent_numbers`), messages that a new owner read before the session came (`missed_messages`).  `move_host` is the
+node as its moves see it: the calls that they make, and no others.
 
 *Invariant: of a session's nodes at most one serves it, and a node that no longer does hands over what it still owed.*
 """

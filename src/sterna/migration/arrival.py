@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from msgspec import structs
 
@@ -14,23 +14,28 @@ from sterna.broker.transfer.session_transfer import Staged, Transferred
 from sterna.migration import missed_messages
 from sterna.migration.directory import Directory
 from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull
+from sterna.migration.move_host import MoveHost
 from sterna.migration.move_side import AGAIN_S, NOT_COME, MoveSide
-from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.session_pages import State, check_size, put_together, write_down
-from sterna.migration.tables import ARRIVING, Arriving, Do, On
+from sterna.migration.tables import ARRIVING, ArrivalState, Do, On
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import Will
+from sterna.mqtt.topics import SHARE
 from sterna.operators.errors import ExpressionError
+from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import Stamp, VersionVector
+
+#: The version of links from which on an old owner knows that not all nodes were asked.
+NOBODY_ASKED_SINCE = 13
 
 #: How often everybody is asked whether they have heard, before the move is given up.
 ASKED_MAX = 5
 
 
 #: States in which a session has been offered and nothing of it is safe here.
-_OFFERED = (Arriving.LISTENING, Arriving.PREPARED, Arriving.EXPECTING)
+_OFFERED = (ArrivalState.LISTENING, ArrivalState.PREPARED, ArrivalState.EXPECTING)
 
 
 class ArrivalOwner(Protocol):
@@ -45,6 +50,9 @@ class ArrivalOwner(Protocol):
     def has_come(self, client: bytes) -> bool:
         """Is the client here, and waits for its session?"""
 
+    def listens(self, arrival: Arrival) -> None:
+        """The session is offered here, and hears what it is to be given."""
+
     def took_over(self, arrival: Arrival) -> None:
         """All of it is safe: this node owns the session."""
 
@@ -57,10 +65,10 @@ class ArrivalOwner(Protocol):
 
 class Arrival(MoveSide):
     progress = On.MIGSYNC
-    _host: NodeMoveHost
+    _host: MoveHost
 
-    def __init__(self, host: NodeMoveHost, owner: ArrivalOwner, client: bytes, source: str, number: int) -> None:
-        super().__init__(host, ARRIVING, Arriving.AWAITING, source, number)
+    def __init__(self, host: MoveHost, owner: ArrivalOwner, client: bytes, source: str, number: int) -> None:
+        super().__init__(host, ARRIVING, ArrivalState.AWAITING, source, number)
         self._broker = host.broker
         self._owner = owner
         #: That came along, and when it is published if nothing is heard of its client.
@@ -79,6 +87,8 @@ class Arrival(MoveSide):
         self._page: MigSync | None = None
         self._session: Session | None = None
         self._asked = 0
+        #: All nodes have said from where on they are heard here, or every one of their messages comes here anyway.
+        self._is_asked = False
         self._vector: VersionVector = {}
         self._heard_lately: list[str] = []
         self._staged: list[Staged] = []
@@ -97,18 +107,22 @@ class Arrival(MoveSide):
         self._barrier: VersionVector = {}
 
     @property
-    def state(self) -> Arriving:
-        return Arriving(self._machine.state)
+    def state(self) -> ArrivalState:
+        return cast(ArrivalState, self._machine.state)
+
+    @property
+    def offer(self) -> MigTo | None:
+        return self._offer
 
     @property
     def served(self) -> bool:
-        return self.state in (Arriving.SERVING, Arriving.DONE)
+        return self.state in (ArrivalState.SERVING, ArrivalState.DONE)
 
     @property
     def awaits_word(self) -> bool:
         """The old node is about to say what the client, on its way here, has acknowledged there."""
         return (
-            self.state is Arriving.SERVING
+            self.state is ArrivalState.SERVING
             and self._last is not None
             and self._last.gone_s < 0
             and self._last.unsaid is None
@@ -118,7 +132,7 @@ class Arrival(MoveSide):
         )
 
     def given_up_because(self) -> str:
-        return NOT_COME if self.state is Arriving.PREPARED else super().given_up_because()
+        return NOT_COME if self.state is ArrivalState.PREPARED else super().given_up_because()
 
     def begin(self, *, pull: bool) -> None:
         if pull:
@@ -140,7 +154,7 @@ class Arrival(MoveSide):
         """False if it is a later one than the one that is under way."""
         if offer.number > self.number and self.state in _OFFERED:
             return False
-        if self.state is Arriving.AWAITING:
+        if self.state is ArrivalState.AWAITING:
             if offer.number != self.number:
                 self._parts.clear()
             self.number = offer.number
@@ -153,7 +167,10 @@ class Arrival(MoveSide):
                 self._offer = structs.replace(offer, subscriptions=every, windows=list(self._windows.items()))
                 self.on(On.MIGTO)
         elif offer.number == self.number and not offer.part:
-            self.on(On.MIGTO)
+            if offer.asks and not self._is_asked and self.state in (ArrivalState.PREPARED, ArrivalState.EXPECTING):
+                self._host.when_answered(self._heard_after_all)
+            else:
+                self.on(On.MIGTO)
         return True
 
     def _create(self) -> None:
@@ -177,6 +194,7 @@ class Arrival(MoveSide):
             self._broker.turns.ask(self._nonsense)
             return
         if offer.vector is None:
+            self._owner.listens(self)
             self._ask()
         else:
             self._gaps = dict(gaps)
@@ -185,11 +203,11 @@ class Arrival(MoveSide):
                 came = partial(self._gap_came, self.number, origin, upto)
                 self._host.router.streams.read_for_one(origin, vector, filters, came)
             missed_messages.hear(self._host, self._session, self.source, vector, own)
-            self._heard(vector, [])
+            self._heard(vector, [], is_asked=True)
 
     def _gap_came(self, number: int, origin: str, upto: Stamp, messages: list[Message] | None) -> None:
         """Messages of a node that we had read before the session listened here; None if that is not all."""
-        if number != self.number or self._session is None or self.state is not Arriving.EXPECTING:
+        if number != self.number or self._session is None or self.state is not ArrivalState.EXPECTING:
             return
         if messages is None:
             self._cannot_follow()
@@ -199,7 +217,7 @@ class Arrival(MoveSide):
         self._broker.commitments.when_safe(partial(self._gap_written, number, origin))
 
     def _gap_written(self, number: int, origin: str, safe: bool) -> None:
-        if number != self.number or self.state is not Arriving.EXPECTING:
+        if number != self.number or self.state is not ArrivalState.EXPECTING:
             return
         if not safe:
             self._cannot_follow()
@@ -219,15 +237,43 @@ class Arrival(MoveSide):
     def _ask(self) -> None:
         """Have every node know what the session wants, and learn from where on it comes."""
         self._asked += 1
+        vector = self._host.heard_up_to()
+        asks_nobody = self._need_ask_nobody()
         if self._host.router.strategy.everything():
-            vector = self._host.heard_up_to()
-            self._broker.commitments.in_turn(partial(self._heard, vector, [self._host.node]))
-        else:
+            self._broker.commitments.in_turn(partial(self._heard, vector, [self._host.node], is_asked=True))
+            return
+        if not asks_nobody or not self._is_in_step():
             self._host.when_answered(self._heard_from)
+        if asks_nobody:
+            self._host.once(self._is_in_step, partial(self._in_step, vector))
+
+    def _need_ask_nobody(self) -> bool:
+        """Do our answer and what we want take the same way to the old node, in this order, and is that all that counts?
+
+        The old node hears all that the session wants.  So all of it comes as far as to the place where the way to the
+        old node and the way to us part, or through us.  A message that passes there before our answer is at the old
+        node before it; one that passes later comes here, too.
+        """
+        offer = self._offer
+        is_plain = offer is not None and not any(
+            is_expression(fields[0]) or fields[0].startswith(SHARE) for fields in offer.subscriptions
+        )
+        paths = self._host.router.paths
+        if paths.version_of(self.source) < NOBODY_ASKED_SINCE:
+            return False  # it would take our answer for that of all nodes
+        return is_plain and offer is not None and not offer.asks and paths.goes_ahead
+
+    def _is_in_step(self) -> bool:
+        router = self._host.router
+        return self.state is not ArrivalState.LISTENING or all(map(router.streams.in_step, router.paths.origins))
+
+    def _in_step(self, vector: VersionVector) -> None:
+        heard = [*self._host.router.paths.origins, self._host.node]
+        self._broker.commitments.in_turn(partial(self._heard, vector, heard, is_asked=False))
 
     def _heard_from(self, frontiers: VersionVector) -> None:
         """A node that cannot be reached is read from where we were, with the new wishes, when it is back."""
-        if self.state is not Arriving.LISTENING:
+        if self.state is not ArrivalState.LISTENING:
             return
         silent = [origin for origin in self._host.router.paths.origins if origin not in frontiers]
         if silent and self._asked < ASKED_MAX:
@@ -235,22 +281,38 @@ class Arrival(MoveSide):
         elif silent:
             self.trouble(f"{silent[0]} does not answer")
         else:
-            self._heard({**self._host.heard_up_to(), **frontiers}, [*frontiers, self._host.node])
+            self._heard({**self._host.heard_up_to(), **frontiers}, [*frontiers, self._host.node], is_asked=True)
 
-    def _heard(self, vector: VersionVector, heard: list[str]) -> None:
-        if self.state is Arriving.LISTENING:
+    def _heard_after_all(self, frontiers: VersionVector) -> None:
+        """The old node could not tell by itself.  If somebody is silent it will say so again."""
+        is_expected = self.state in (ArrivalState.PREPARED, ArrivalState.EXPECTING)
+        if is_expected and all(origin in frontiers for origin in self._host.router.paths.origins):
+            self._is_asked = True
+            self._vector = {**self._host.heard_up_to(), **frontiers}
+            self._heard_lately = [*frontiers, self._host.node]
+            self._send_migtoack()
+
+    def _heard(self, vector: VersionVector, heard: list[str], *, is_asked: bool) -> None:
+        if self.state is ArrivalState.LISTENING:
+            self._is_asked = is_asked
             self._vector = vector
             self._heard_lately = heard
-            is_first = self._offer is not None and self._offer.on_arrival and not self._owner.has_come(self.client)
-            self.on(On.HEARD_FIRST if is_first else On.HEARD)
+            self.on(self._heard_before_client())
+
+    def _heard_before_client(self) -> On:
+        offer = self._offer
+        if offer is None or not offer.on_arrival or self._owner.has_come(self.client):
+            return On.HEARD
+        return On.HEARD_CALLED if offer.is_called else On.HEARD_FIRST
 
     def _send_migtoack(self) -> None:
         vector = [(origin, *stamp) for origin, stamp in self._vector.items()]
-        is_first = self.state is Arriving.PREPARED
-        self._host.send(self.source, MigToAck(self.client, self.number, vector, self._heard_lately, is_first))
+        is_first = self.state is ArrivalState.PREPARED
+        word = MigToAck(self.client, self.number, vector, self._heard_lately, is_first, self._is_asked)
+        self._host.send(self.source, word)
 
     def page_came(self, page: MigSync) -> None:
-        if self.state is not Arriving.EXPECTING:
+        if self.state is not ArrivalState.EXPECTING:
             self.on(On.MIGSYNC if page.session is None else On.MIGSYNC_LAST)
         elif page.page < self._pages:
             if page.session is None:  # of the last one it hears when all is here
@@ -273,7 +335,7 @@ class Arrival(MoveSide):
 
     def _written(self, page: MigSync, staged: list[Staged], safe: bool) -> None:
         self._writing -= 1
-        if not safe or self.state is not Arriving.EXPECTING:
+        if not safe or self.state is not ArrivalState.EXPECTING:
             return  # it will be sent again
         self._staged += staged
         self._states += page.states
@@ -329,7 +391,7 @@ class Arrival(MoveSide):
             self._broker.commitments.when_safe(self._imported)
 
     def old_owner_is_done(self, word: MigAck) -> bool:
-        if self.state is Arriving.SERVING and self._session is not None:
+        if self.state is ArrivalState.SERVING and self._session is not None:
             session_transfer.acknowledged_before(self._broker, self._session, word.acknowledged, word.received)
             if word.is_gone and not self.was_led:
                 self._client_is_gone(word.politely)

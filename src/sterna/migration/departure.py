@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from msgspec import structs
 
@@ -14,10 +15,10 @@ from sterna.broker.session.subscriptions import SubscriptionFields, subscription
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.expression_transfer import parts_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo
+from sterna.migration.move_host import MoveHost
 from sterna.migration.move_side import AGAIN_S, NOT_COME, MoveSide
-from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.session_pages import PAGE_BYTES, Pages
-from sterna.migration.tables import LEAVING, Do, Leaving, On
+from sterna.migration.tables import LEAVING, DepartureState, Do, On
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
@@ -45,6 +46,11 @@ class ClientsOnTheWay(Protocol):
 
     def cancel(self, session: Session) -> None: ...
     def farewell(self, connection: Connection, target: str) -> bytes: ...
+    def may_be_called(self, session: Session, target: str) -> bool:
+        """Is it as good as known that the node is ready for the client?"""
+
+    def taken(self, session: Session, target: str, answer_s: float | None) -> None:
+        """The node takes it, and said so after this time; None: it had to wait for the client."""
 
 
 class DepartureOwner(Protocol):
@@ -64,10 +70,10 @@ class DepartureOwner(Protocol):
 
 class Departure(MoveSide):
     progress = On.MIGSYNCACK
-    _host: NodeMoveHost
+    _host: MoveHost
 
     def __init__(
-        self, host: NodeMoveHost, owner: DepartureOwner, session: Session, target: str, number: int, *, by_plan: bool
+        self, host: MoveHost, owner: DepartureOwner, session: Session, target: str, number: int, *, by_plan: bool
     ) -> None:
         self.target = target
         in_doubt = session.leaving is not None
@@ -83,9 +89,12 @@ class Departure(MoveSide):
         self._their_epoch = host.epoch_of(target)
         #: Nobody is asked first: the session is sent along with the offer.  A node that pulls it is there.
         self._at_once = may_go_at_once and (not by_plan or host.has_heard_lately(target))
-        state = Leaving.IN_DOUBT if in_doubt else Leaving.DRAINING if self._at_once else Leaving.OFFERED
+        #: Its client is sent along with the offer.
+        self._is_called = self._on_arrival and not self._is_led and owner.clients.may_be_called(session, target)
+        state = DepartureState.SETTLING if self._is_called else DepartureState.OFFERED
+        state = DepartureState.IN_DOUBT if in_doubt else DepartureState.DRAINING if self._at_once else state
         super().__init__(host, LEAVING, state, target, number)
-        #: It could, but is the other node there?  What is sent to one that is not leaves the session in doubt.
+        #: It could, but is the other node there?  A session that is sent to one that is not is in doubt.
         self._asks_first = may_go_at_once and not self._at_once
         self._broker = host.broker
         self._owner = owner
@@ -97,9 +106,13 @@ class Departure(MoveSide):
         self._window: int | None = None
         self._offered: list[SubscriptionFields] = []
         self._paths: dict[str, int] = {}
-        #: From where on the other node hears everything.
+        #: From where on the other node hears everything, once it has said so; and since when it has been asked.
         self._theirs: VersionVector = {}
+        self._is_answered = False
+        self._offered_at = -math.inf
         self._heard: set[str] = set()
+        #: The other node is to ask everybody: it could not be told otherwise that nothing is missing.
+        self._has_all_asked = False
         #: How far everybody had come when we asked; None if there was no need to.
         self._frontiers: VersionVector | None = None
         self._ours: VersionVector = {}
@@ -122,8 +135,8 @@ class Departure(MoveSide):
         self._received: list[int] = []
 
     @property
-    def state(self) -> Leaving:
-        return Leaving(self._machine.state)
+    def state(self) -> DepartureState:
+        return cast(DepartureState, self._machine.state)
 
     @property
     def is_led(self) -> bool:
@@ -151,7 +164,7 @@ class Departure(MoveSide):
 
     def _answered(self, frontiers: VersionVector) -> None:
         self._asks_first = False
-        if self.state is not Leaving.OFFERED:
+        if self.state is not DepartureState.OFFERED:
             return
         if self.target in frontiers:
             self._at_once = True
@@ -179,16 +192,30 @@ class Departure(MoveSide):
         if self._asks_first:
             return
         self._notice_restart()
+        self._offered_at = self._host.now
         session = self.session
         vector = _entries(self._ours) if self._at_once else None
         self._paths = self._host.digests_of_paths()
         about = (session.client_id, self.number, session.version, session.user)
         parts = in_parts(self._offered)
         windows = parts_of(self._broker, session)
+        is_greeted = self._on_arrival and session_transfer.may_be_greeted(session)
         for part, subscriptions in enumerate(parts):
-            named = [] if part else windows
-            how = (named, vector, self._on_arrival, self._their_epoch)
-            self._host.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts), *how))
+            offer = MigTo(
+                *about,
+                subscriptions,
+                self.by_plan,
+                part,
+                len(parts),
+                windows=[] if part else windows,
+                vector=vector,
+                on_arrival=self._on_arrival,
+                epoch=self._their_epoch,
+                asks=self._has_all_asked,
+                is_greeted=is_greeted,
+                is_called=self._is_called,
+            )
+            self._host.send(self.target, offer)
 
     def _notice_restart(self) -> None:
         """Offer it to the new start of the other node under another number; a session that was sent is asked about."""
@@ -200,11 +227,26 @@ class Departure(MoveSide):
     def _take_number(self) -> None:
         self.number = max(self.number + 1, self._owner.next_number_of_move(self.session.client_id))
 
-    def theirs(self, vector: VersionVector, heard: list[str], *, is_first: bool) -> None:
+    def pulled(self) -> None:
+        """The other node has no offer: say it again, unless it met this question on its way."""
+        is_new_start = self._host.epoch_of(self.target) != self._their_epoch
+        if is_new_start or self._host.now - self._offered_at >= self._host.settings.retry_s:
+            self.on(On.PULL)
+
+    def theirs(self, vector: VersionVector, heard: list[str], *, is_first: bool, is_asked: bool) -> None:
         """The other node has answered with MIGTOACK."""
-        if self.state is Leaving.OFFERED:
-            self._theirs = vector
-            self._heard = set(heard)
+        is_offered = self.state is DepartureState.OFFERED
+        if is_offered or not self._is_answered:
+            if not is_asked and not self._has_all_of(heard):
+                self._has_all_asked = True
+                self._send_migto()
+                return
+            self._is_answered = True
+            self._theirs, self._heard = vector, set(heard)
+            if self.by_plan:
+                answer_s = None if self._is_called else self._host.now - self._offered_at
+                self._owner.clients.taken(self.session, self.target, answer_s)
+        if is_offered:
             self._goes_first = is_first
             if not self._on_arrival:
                 self._prepare()
@@ -212,6 +254,13 @@ class Departure(MoveSide):
         elif not is_first:
             self._goes_first = False
             self.on(On.MIGTOACK)
+
+    def _has_all_of(self, heard: list[str]) -> bool:
+        """The other node asked nobody: has all come here that passed before its answer?  Not if a way has changed, and
+        not of a node that it does not hear."""
+        now, streams = self._host.digests_of_paths(), self._host.router.streams
+        is_heard = {*heard, self._host.node} == {*now, self._host.node}
+        return is_heard and now == self._paths and all(map(streams.in_step, now))
 
     def _prepare(self) -> None:
         self._prepared = True
@@ -223,7 +272,7 @@ class Departure(MoveSide):
         Links keep the order.  So everything that somebody published before the other node heard from it came here
         before the other node's answer did, unless the way from there has changed meanwhile.
         """
-        if self.state is not Leaving.CATCHING_UP:
+        if self.state is not DepartureState.CATCHING_UP:
             return
         if self._is_behind():
             self._paths = self._host.digests_of_paths()
@@ -231,10 +280,10 @@ class Departure(MoveSide):
         self._host.once(self._is_to_catch_up_no_more, self._read_enough)
 
     def _is_to_catch_up_no_more(self) -> bool:
-        return self.state is not Leaving.CATCHING_UP or not self._is_behind()
+        return self.state is not DepartureState.CATCHING_UP or not self._is_behind()
 
     def _read_enough(self) -> None:
-        if self.state is Leaving.CATCHING_UP:
+        if self.state is DepartureState.CATCHING_UP:
             self._broker.commitments.when_safe(self._caught_up)
 
     def _heard_from(self, frontiers: VersionVector) -> None:
@@ -243,7 +292,7 @@ class Departure(MoveSide):
         self._host.later(self._host.settings.retry_s / 5, self._ask_again)
 
     def _ask_again(self) -> None:
-        if self.state is Leaving.CATCHING_UP and self._is_behind():
+        if self.state is DepartureState.CATCHING_UP and self._is_behind():
             self._paths = self._host.digests_of_paths()
             self._host.when_answered(self._heard_from)
 
@@ -256,19 +305,33 @@ class Departure(MoveSide):
     def _is_behind(self) -> bool:
         """Is there a node whose messages we may not have read as far as needed?"""
         streams = self._host.router.streams
-        now = self._host.digests_of_paths()
-        barrier = self.session.barrier
+        vector, barrier = streams.vector, self.session.barrier
+        now: dict[str, int] | None = None
         for origin, stamp in self._theirs.items():
-            read = max(streams.vector.get(origin, BEFORE_ALL), barrier.get(origin, BEFORE_ALL))
-            if origin == self._host.node or read >= stamp:
+            is_read = vector.get(origin, BEFORE_ALL) >= stamp or barrier.get(origin, BEFORE_ALL) >= stamp
+            if is_read or origin == self._host.node:
                 continue
+            now = self._host.digests_of_paths() if now is None else now
             is_steady = origin in now and now[origin] == self._paths.get(origin) and streams.in_step(origin)
-            is_told = origin in self._heard or (self._frontiers or {}).get(origin, BEFORE_ALL) >= stamp
+            is_told = self._answered_behind(origin) or (self._frontiers or {}).get(origin, BEFORE_ALL) >= stamp
             if not is_steady or not is_told:
                 return True
         return False
 
+    def _answered_behind(self, origin: str) -> bool:
+        """Did the other node's answer come behind all that it had heard of this origin: by the same link?
+
+        By another link, messages may be slower than the answer.  Links form a tree, in which the other node would hear
+        such an origin through us; but while the tree takes another shape, an old link, dead by now, may lead there.
+        """
+        link_to = self._host.router.link_to
+        return origin in self._heard and link_to(origin) == link_to(self.target)
+
     # -- the client goes first --
+
+    def _offer_and_settle(self) -> None:
+        self._send_offer()
+        self._settle()
 
     def _settle(self) -> None:
         """Nothing that it has acknowledged is to be sent to it again where it goes.  A gateway sees to that itself."""
@@ -276,7 +339,9 @@ class Departure(MoveSide):
             self._settled()
             return
         self._stop_sending()
-        self._host.later(self._wait_for_client(), self._host.look_again)
+        drain_s = self._wait_for_client()
+        if not self._is_settled():
+            self._host.later(drain_s, self._host.look_again)
         self._host.once(self._is_settled, self._settled)
 
     def _wait_for_client(self) -> float:
@@ -288,13 +353,17 @@ class Departure(MoveSide):
 
     def _is_settled(self) -> bool:
         session = self.session
-        if self.state is not Leaving.SETTLING or session.connection is None or self._broker.now >= self._drained_by:
+        if (
+            self.state is not DepartureState.SETTLING
+            or session.connection is None
+            or self._broker.now >= self._drained_by
+        ):
             return True
         is_owed = session.may_repeat or bool(session.shares and session.inflight)
         return not session.connection.is_busy and not is_owed
 
     def _settled(self) -> None:
-        if self.state is not Leaving.SETTLING:
+        if self.state is not DepartureState.SETTLING:
             return
         if self._wants() != self._offered:
             self._changed_its_mind()
@@ -308,7 +377,7 @@ class Departure(MoveSide):
             session_transfer.call(self._broker, session, farewell, self._host.grace_s)
 
     def given_up_because(self) -> str:
-        return NOT_COME if self.state is Leaving.CALLED else super().given_up_because()
+        return NOT_COME if self.state is DepartureState.CALLED else super().given_up_because()
 
     # -- it stops --
 
@@ -331,7 +400,7 @@ class Departure(MoveSide):
     def _is_drained(self) -> bool:
         """Messages of shared subscriptions go back there, so they have to be acknowledged before."""
         session = self.session
-        if self.state is not Leaving.DRAINING or session.connection is None:
+        if self.state is not DepartureState.DRAINING or session.connection is None:
             return True
         is_owed = bool(session.shares and session.inflight) and self._broker.now < self._drained_by
         return not session.connection.is_busy and not is_owed
@@ -361,10 +430,10 @@ class Departure(MoveSide):
 
     def _is_to_be_marked(self) -> bool:
         waits = self._is_behind() or self._is_holding() or self._is_opening()
-        return self.state is not Leaving.FREEZING or not waits
+        return self.state is not DepartureState.FREEZING or not waits
 
     def _mark_now(self) -> None:
-        if self.state is not Leaving.FREEZING:
+        if self.state is not DepartureState.FREEZING:
             return
         vector = self._host.vector()
         for origin, stamp in self.session.barrier.items():  # of where it came from before we have read as far
@@ -373,7 +442,7 @@ class Departure(MoveSide):
         self._broker.commitments.when_safe(self._marked)
 
     def _marked(self, safe: bool) -> None:
-        if self.state is not Leaving.FREEZING:
+        if self.state is not DepartureState.FREEZING:
             return
         if not safe:
             # A group that could not be written was not delivered either, and is about to be taken back.
@@ -383,7 +452,11 @@ class Departure(MoveSide):
         self._ours[self._host.node] = self._host.frontier()
         self._loose = self._host.router.loose_vector()
         session_transfer.stopped(
-            self._broker, self.session, kept_up=self._kept_up, is_heard_elsewhere=not self._at_once
+            self._broker,
+            self.session,
+            kept_up=self._kept_up,
+            is_heard_elsewhere=not self._at_once,
+            unsent=self._host.router.own.held(),
         )
         if self._is_led:
             self._owner.clients.stopped(self.session)
@@ -423,7 +496,7 @@ class Departure(MoveSide):
 
     def _next_page_again(self, number: int) -> None:
         """The disk did not give what is there."""
-        if self.state is Leaving.SENDING and (self._page is None or self._page.page < number):
+        if self.state is DepartureState.SENDING and (self._page is None or self._page.page < number):
             self._next_page()
 
     def _with_session(self, page: MigSync) -> MigSync:
@@ -459,12 +532,13 @@ class Departure(MoveSide):
 
     def _part(self) -> None:
         session_transfer.is_served_elsewhere(self.session)
-        self._host.later(max(0.0, self._drained_by - self._broker.now), self._acknowledged_some)
         self._acknowledged_some()
+        if self.state is DepartureState.PARTING:
+            self._host.later(max(0.0, self._drained_by - self._broker.now), self._acknowledged_some)
 
     def _acknowledged_some(self) -> None:
         """The client has said something, or has had its time."""
-        if self.state is not Leaving.PARTING:
+        if self.state is not DepartureState.PARTING:
             return
         connection = self.session.connection
         parting = connection.parting if connection is not None else None
@@ -539,10 +613,11 @@ def _entries(vector: VersionVector) -> list[tuple[str, int, int]]:
 
 
 #: The first action, by the state a move begins in.
-_FIRST: dict[Leaving, Callable[[Departure], None]] = {
-    Leaving.OFFERED: Departure._offer,
-    Leaving.DRAINING: Departure._drain,
-    Leaving.IN_DOUBT: Departure._send_page,
+_FIRST: dict[DepartureState, Callable[[Departure], None]] = {
+    DepartureState.OFFERED: Departure._offer,
+    DepartureState.SETTLING: Departure._offer_and_settle,
+    DepartureState.DRAINING: Departure._drain,
+    DepartureState.IN_DOUBT: Departure._send_page,
 }
 
 _DOES: dict[Do, Callable[[Departure], None]] = {

@@ -1,4 +1,4 @@
-"""Who owns which session: one table on every node, of which the newest word about a client counts.
+"""The owners of sessions: one table on every node, of which the newest word about a client counts.
 
 An entry names a node and a number that grows whenever the owner changes; the higher number wins, then the later name.
 Numbers are taken from the clock where it is ahead, so that nodes that could not hear each other agree that the later

@@ -24,8 +24,8 @@ from sterna.migration.messages import (
     HandOverWanted,
     MigAbort,
 )
+from sterna.migration.move_host import MoveHost
 from sterna.migration.move_side import pause_s
-from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.session_pages import Pages
 from sterna.mqtt.topics import SHARE
 from sterna.vocabulary.errors import JournalError
@@ -39,7 +39,7 @@ class FencedSession:
     """One of them, on its way."""
 
     def __init__(
-        self, host: NodeMoveHost, directory: Directory, session: Session, forget: Callable[[FencedSession], None]
+        self, host: MoveHost, directory: Directory, session: Session, forget: Callable[[FencedSession], None]
     ) -> None:
         self._host = host
         self._directory = directory
@@ -220,7 +220,7 @@ class FencedSession:
 class FencedSessions:
     """All of this node's."""
 
-    def __init__(self, host: NodeMoveHost, directory: Directory) -> None:
+    def __init__(self, host: MoveHost, directory: Directory) -> None:
         self._host = host
         self._directory = directory
         self._broker = host.broker
@@ -266,14 +266,18 @@ class FencedSessions:
             if self._directory.get(client)[0] == node:
                 self.owner_changed(client)
 
-    def came(self, source: str, message: HandOverWanted | HandOverAck) -> None:
-        fenced = self._sessions.get(message.client, {}).get(message.number)
-        if fenced is None:
-            self._host.counters.refused += 1
-        elif isinstance(message, HandOverAck):
-            fenced.acknowledged(source, message.page)
-        else:
+    def wanted(self, source: str, message: HandOverWanted) -> None:
+        if fenced := self._asked(message.client, message.number):
             fenced.wanted(source, vector_from(message.vector))
+
+    def acknowledged(self, source: str, message: HandOverAck) -> None:
+        if fenced := self._asked(message.client, message.number):
+            fenced.acknowledged(source, message.page)
+
+    def _asked(self, client: bytes, number: int) -> FencedSession | None:
+        fenced = self._sessions.get(client, {}).get(number)
+        self._host.counters.refused += fenced is None
+        return fenced
 
     def fence(self, session: Session) -> None:
         """Another node owns the client's session.  Not before everything that is safe has been delivered."""

@@ -9,20 +9,22 @@ from sterna.broker.session.session import Session
 from sterna.migration import messages
 from sterna.migration.directory import Directory, Whose
 from sterna.migration.messages import Owners
-from sterna.migration.node_move_host import NodeMoveHost
+from sterna.migration.move_host import MoveHost
 from sterna.mqtt.reasons import Reason
 
 ANOTHER_USERS = "this client identifier belongs to another user"
 
 
 class IdentifierUsers:
-    def __init__(self, host: NodeMoveHost, directory: Directory) -> None:
+    def __init__(self, host: MoveHost, directory: Directory) -> None:
         self._host = host
         self._directory = directory
         #: Clients whose sessions have just begun here: another node may yet say that another user has the identifier.
         self._newcomers: dict[bytes, Session] = {}
 
     def opened(self, session: Session) -> None:
+        if session.user is None:
+            return  # anybody's: nobody else's identifier
         self._newcomers[session.client_id] = session
         self._host.later(self._host.settings.patience_s, partial(self._is_no_newcomer, session.client_id))
 

@@ -91,6 +91,12 @@ class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
     """Its client is served here until it has come: the session follows it, and not before."""
     epoch: Epoch | None = None
     """Of the start of the receiver that this is said to: no other one takes it."""
+    asks: bool = False
+    """The receiver is to ask all nodes from where on it hears them: ways have changed meanwhile."""
+    is_greeted: bool = False
+    """Its client may have its CONNACK, with Session Present, before the session is there."""
+    is_called: bool = False
+    """Its client has been sent already: no answer is waited for before it has come."""
 
 
 class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
@@ -102,6 +108,8 @@ class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
     """Nodes that said so just now: whatever they sent before that has passed everybody between."""
     is_first: bool = False
     """Its client is not here yet, and may be sent."""
+    is_asked: bool = True
+    """They have been asked; else nothing of them is missing here, and this word tells all on the way what is wanted."""
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from sterna.broker.delivery.journal_pages import read_own
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
-from sterna.migration.node_move_host import NodeMoveHost
+from sterna.migration.move_host import MoveHost
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
@@ -22,7 +22,7 @@ from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
 FILTERS_MAX = 100
 
 
-def of_our_own(host: NodeMoveHost, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
+def of_our_own(host: MoveHost, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
     """Messages that our clients have published after it; None if we cannot tell.  A client that came here from another
     node had to wait until we had read what it published there, so all this comes after what others are asked for."""
     served = vector.get(host.node)
@@ -37,7 +37,7 @@ def of_our_own(host: NodeMoveHost, vector: VersionVector, filters: list[bytes]) 
     return [message for _, _, message in excerpt.messages]
 
 
-def gaps(host: NodeMoveHost, vector: VersionVector, filters: list[bytes]) -> VersionVector | None:
+def gaps(host: MoveHost, vector: VersionVector, filters: list[bytes]) -> VersionVector | None:
     """Nodes that we have read further than the session was served, and how far; None if we cannot see to it that
     nothing is missed."""
     streams, reachable = host.router.streams, host.router.paths.origins
@@ -50,7 +50,7 @@ def gaps(host: NodeMoveHost, vector: VersionVector, filters: list[bytes]) -> Ver
     return found
 
 
-def hear(host: NodeMoveHost, session: Session, source: str, vector: VersionVector, missed: list[Message]) -> None:
+def hear(host: MoveHost, session: Session, source: str, vector: VersionVector, missed: list[Message]) -> None:
     """It listens from now on: have it miss nothing that comes."""
     for message in missed:
         session_transfer.hear(session, host.broker, message)

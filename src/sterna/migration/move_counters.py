@@ -36,7 +36,8 @@ class MoveCounters:
     unwanted: int = 0
     """Messages from there that the client has not subscribed to again."""
     out_of_turn: int = 0
-    """Times a node was read though a publisher had gone there from another that could not be read for too long."""
+    """Times a node was read, or a publisher heard here, though that publisher had come from another node that could not
+    be read for too long."""
     identifiers_kept: int = 0
     """Times a client kept its identifier though another user came with it at another node."""
     identifiers_given_up: int = 0

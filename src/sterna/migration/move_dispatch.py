@@ -37,17 +37,25 @@ from sterna.migration.messages import (
     Owners,
     Pull,
 )
-from sterna.migration.move_side import has_room
+from sterna.migration.move_host import MoveHost
+from sterna.migration.move_side import TOO_MUCH_ARRIVES, WAITING_MAX, has_room
 from sterna.migration.new_sessions import NewSessions
-from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.owner_news import OwnerNews
 from sterna.migration.planned_moves import PlannedMoves
 from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.spent_numbers import SpentNumbers
-from sterna.migration.tables import Arriving, On
+from sterna.migration.tables import ArrivalState, On
 from sterna.migration.transient_claims import TransientClaims
+from sterna.migration.waiting_pulls import WaitingPulls
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.identity import Stamp
+
+#: Takes a message from the node that sent it.
+Taker = Callable[[str, Any], None]
+
+
+def _nothing(source: str, message: Any) -> None:
+    """There is no such move, and nobody need hear of that."""
 
 
 class Moves(Protocol):
@@ -73,7 +81,7 @@ class Moves(Protocol):
 class MoveDispatch:
     def __init__(
         self,
-        host: NodeMoveHost,
+        host: MoveHost,
         moves: Moves,
         directory: Directory,
         news: OwnerNews,
@@ -90,26 +98,27 @@ class MoveDispatch:
         self._fenced_sessions = fenced_sessions
         self._new_sessions = new_sessions
         self._claims = claims
+        self.waiting_pulls = WaitingPulls(host)
         #: For each kind of message about one session, or one node: who takes it from the node that sent it.
-        self.takers: dict[type, Callable[[str, Any], None]] = {
+        self.takers: dict[type, Taker] = {
             Evacuate: plans.told_to_evacuate,
             Migrate: plans.ordered,
             Pull: self._pulled,
             MigTo: self._offered,
-            MigSync: self._for_arrival,
-            MigAck: self._for_arrival,
-            MigAbort: self._for_arrival,
-            Absent: self._for_arrival,
-            MigToAck: self._for_departure,
-            MigSyncAck: self._for_departure,
-            MigRefuse: self._for_departure,
-            HandOver: new_sessions.came,
-            HandOverPage: new_sessions.came,
-            HandOverWanted: fenced_sessions.came,
-            HandOverAck: fenced_sessions.came,
+            MigSync: self._for_arrival(self._page_came, self._asked_how_it_stands),
+            MigAck: self._for_arrival(Arrival.old_owner_is_done),
+            MigAbort: self._for_arrival(self._taken_back, self._asked_how_it_stands),
+            Absent: self._for_arrival(self._absent),
+            MigToAck: self._for_departure(self._hears, self._no_longer_offered),
+            MigSyncAck: self._for_departure(self._is_written, self._no_longer_sent),
+            MigRefuse: self._for_departure(self._refused, self._refused_nothing),
+            HandOver: new_sessions.offered,
+            HandOverPage: new_sessions.page_came,
+            HandOverWanted: fenced_sessions.wanted,
+            HandOverAck: fenced_sessions.acknowledged,
         }
         #: For each kind of news: who takes it from the neighbour that told it.
-        self.news_takers: dict[type, Callable[[str, Any], None]] = {
+        self.news_takers: dict[type, Taker] = {
             Owners: self._owners_told,
             Digests: self._digests_told,
             Claims: self._claims_told,
@@ -166,9 +175,21 @@ class MoveDispatch:
     # -- moves that begin --
 
     def _pulled(self, source: str, pull: Pull) -> None:
+        if not self._news.is_impossible(source, pull.client, pull.number):
+            self._bring(source, pull, was_called=False)
+
+    def serve_waiting(self) -> None:
+        """Moves have come to an end, or wait for their clients: others may begin."""
+        while len(self.waiting_pulls) and self._may_depart():
+            if (found := self.waiting_pulls.next()) is not None:
+                self._bring(found.source, found.pull, was_called=found.was_called)
+
+    def _may_depart(self) -> bool:
+        return has_room(self._moves.departures.values(), self._host.settings.at_once)
+
+    def _bring(self, source: str, pull: Pull, *, was_called: bool) -> None:
+        """`was_called`: its client had been sent away when this was asked for first."""
         client, host, moves = pull.client, self._host, self._moves
-        if self._news.is_impossible(source, client, pull.number):
-            return
         session = host.broker.sessions.get(client)
         owner, number = self._directory.get(client)
         if session is not None and session.is_moving:
@@ -179,10 +200,10 @@ class MoveDispatch:
         if session is not None and session.number >= pull.number:
             host.send(source, Absent(client, pull.number, host.node, session.number, session.user))
             return
-        was_called = session is not None and session.is_called
+        was_called = was_called or (session is not None and session.is_called)
         departure = moves.departures.get(client)
         if departure is not None and departure.target == source:
-            departure.on(On.PULL)
+            departure.pulled()
         elif departure is not None and departure.by_plan:
             departure.trouble("its client has come to another node")
         if session is not None and client not in moves.departures:
@@ -196,7 +217,11 @@ class MoveDispatch:
             owner, number = self._directory.get(client)
             absent = Absent(client, pull.number, "", number)
             host.broker.commitments.when_safe(lambda safe: host.send(source, absent))
-        elif client not in moves.departures and has_room(moves.departures.values(), host.settings.at_once):
+        elif client in moves.departures:
+            return  # how that ends decides; it will be asked for again
+        elif not self._may_depart():
+            self.waiting_pulls.put(source, pull, was_called=was_called)
+        else:
             session.is_called = was_called  # it was this node that sent its client away: its will waits
             moves.depart(session, source, moves.spent_numbers.unspent(client, pull.number), by_plan=False)
 
@@ -242,8 +267,10 @@ class MoveDispatch:
             return "it is being evacuated"
         if len(broker.sessions) >= broker.limits.sessions:
             return "it has as many sessions as it may"
-        if not has_room(self._moves.arrivals.values(), self._host.settings.at_once):
-            return "too much is arriving there"
+        arrivals, at_once = self._moves.arrivals.values(), self._host.settings.at_once
+        # A client that is on its way here already would ask for its session by itself.
+        if not has_room(arrivals, at_once) and not (offer.is_called and len(arrivals) < WAITING_MAX * at_once):
+            return TOO_MUCH_ARRIVES
         if offer.by_plan and not broker.access.may_come(offer.user, offer.client.decode()):
             return "it would not let its client in" if offer.user is None else f"it does not know user {offer.user}"
         if offer.on_arrival and broker.lifecycle.clients_connected >= broker.limits.connections:
@@ -266,65 +293,88 @@ class MoveDispatch:
 
     # -- moves under way --
 
-    def _for_arrival(self, source: str, message: MigSync | MigAbort | MigAck | Absent) -> None:
-        arrival = self._moves.arrivals.get(message.client)
-        if arrival is None or (arrival.source, arrival.number) != (source, message.number):
-            self._host.counters.refused += 1
-            if isinstance(message, MigSync | MigAbort):
-                self._say_how_it_stands(source, message.client, message.number)
-            return
-        known = True
-        if isinstance(message, MigSync):
-            arrival.page_came(message)
-        elif isinstance(message, MigAck):
-            known = arrival.old_owner_is_done(message)
-        elif isinstance(message, MigAbort):
-            arrival.reason = message.reason or "taken back"
-            known = arrival.on(On.MIGABORT)
-        else:
-            self._absent(arrival, message)
-        self._host.counters.refused += not known
+    def _for_arrival(self, take: Callable[[Arrival, Any], bool], astray: Taker = _nothing) -> Taker:
+        """`take` says whether it meant something to the arrival; `astray` is called if there is no such move."""
 
-    def _absent(self, arrival: Arrival, absent: Absent) -> None:
+        def came(source: str, message: MigSync | MigAbort | MigAck | Absent) -> None:
+            arrival = self._moves.arrivals.get(message.client)
+            if arrival is None or (arrival.source, arrival.number) != (source, message.number):
+                self._host.counters.refused += 1
+                astray(source, message)
+            else:
+                self._host.counters.refused += not take(arrival, message)
+
+        return came
+
+    def _asked_how_it_stands(self, source: str, message: MigSync | MigAbort) -> None:
+        self._say_how_it_stands(source, message.client, message.number)
+
+    @staticmethod
+    def _page_came(arrival: Arrival, page: MigSync) -> bool:
+        arrival.page_came(page)
+        return True
+
+    @staticmethod
+    def _taken_back(arrival: Arrival, abort: MigAbort) -> bool:
+        arrival.reason = abort.reason or "taken back"
+        return arrival.on(On.MIGABORT)
+
+    def _absent(self, arrival: Arrival, absent: Absent) -> bool:
         """The one we asked does not have it."""
-        if arrival.state is not Arriving.AWAITING:
-            return
         client, directory = arrival.client, self._directory
-        if self._news.is_impossible(arrival.source, client, absent.owner_number):
-            return
+        is_old = arrival.state is not ArrivalState.AWAITING
+        if is_old or self._news.is_impossible(arrival.source, client, absent.owner_number):
+            return True
         if absent.owner not in ("", self._host.node):
             directory.learn(client, absent.owner, absent.owner_number, absent.owner_user)
         owner, number = directory.get(client)
         if owner in (arrival.source, self._host.node) and absent.owner != arrival.source:
             directory.learn(client, "", max(number, absent.owner_number) + 1)
         arrival.on(On.ABSENT)
+        return True
 
-    def _for_departure(self, source: str, message: MigToAck | MigSyncAck | MigRefuse) -> None:
-        departure = self._moves.departures.get(message.client)
-        if departure is None or (departure.target, departure.number) != (source, message.number):
-            self._for_nobody(source, message)
-        elif isinstance(message, MigToAck):
-            vector = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in message.vector}
-            departure.theirs(vector, message.heard, is_first=message.is_first)
-        elif isinstance(message, MigRefuse):
-            departure.reason = message.reason
-            self._host.counters.refused += not departure.on(On.AHEAD if message.is_ahead else On.MIGREFUSE)
-        elif message.page == WHOLE:
-            self._host.counters.refused += not departure.on(On.MIGSYNCACK_WHOLE)
-        else:
-            departure.acknowledged(message.page)
+    def _for_departure(self, take: Callable[[Departure, Any], bool], astray: Taker) -> Taker:
+        """The same for a departure: `astray` gets an answer to what we no longer ask."""
 
-    def _for_nobody(self, source: str, message: MigToAck | MigSyncAck | MigRefuse) -> None:
-        """An answer to what we no longer ask."""
-        self._host.counters.refused += 1
-        arrival = self._moves.arrivals.get(message.client)
-        if isinstance(message, MigSyncAck | MigRefuse):
-            is_there = isinstance(message, MigSyncAck) and message.page == WHOLE
-            self._fenced_sessions.settle(message.client, source, message.number, is_there=is_there)
-        if isinstance(message, MigToAck):
-            self._host.send(source, MigAbort(message.client, message.number, "taken back"))
-        elif isinstance(message, MigSyncAck):
-            self._host.send(source, MigAck(message.client, message.number))
-        elif arrival is not None and (arrival.source, arrival.number) == (source, message.number):
-            arrival.reason = message.reason
+        def came(source: str, message: MigToAck | MigSyncAck | MigRefuse) -> None:
+            departure = self._moves.departures.get(message.client)
+            if departure is None or (departure.target, departure.number) != (source, message.number):
+                self._host.counters.refused += 1
+                astray(source, message)
+            else:
+                self._host.counters.refused += not take(departure, message)
+
+        return came
+
+    @staticmethod
+    def _hears(departure: Departure, answer: MigToAck) -> bool:
+        vector = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in answer.vector}
+        departure.theirs(vector, answer.heard, is_first=answer.is_first, is_asked=answer.is_asked)
+        return True
+
+    def _no_longer_offered(self, source: str, answer: MigToAck) -> None:
+        self._host.send(source, MigAbort(answer.client, answer.number, "taken back"))
+
+    @staticmethod
+    def _is_written(departure: Departure, answer: MigSyncAck) -> bool:
+        if answer.page == WHOLE:
+            return departure.on(On.MIGSYNCACK_WHOLE)
+        departure.acknowledged(answer.page)
+        return True
+
+    def _no_longer_sent(self, source: str, answer: MigSyncAck) -> None:
+        self._fenced_sessions.settle(answer.client, source, answer.number, is_there=answer.page == WHOLE)
+        self._host.send(source, MigAck(answer.client, answer.number))
+
+    @staticmethod
+    def _refused(departure: Departure, refusal: MigRefuse) -> bool:
+        departure.reason = refusal.reason
+        return departure.on(On.AHEAD if refusal.is_ahead else On.MIGREFUSE)
+
+    def _refused_nothing(self, source: str, refusal: MigRefuse) -> None:
+        """It is no offer of ours that is refused: it may be what we asked for."""
+        self._fenced_sessions.settle(refusal.client, source, refusal.number, is_there=False)
+        arrival = self._moves.arrivals.get(refusal.client)
+        if arrival is not None and (arrival.source, arrival.number) == (source, refusal.number):
+            arrival.reason = refusal.reason
             arrival.on(On.MIGREFUSE)

@@ -6,8 +6,10 @@ The broker asks here before it lets a client in (`is_at_home`, `bring`).  Messag
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from sterna.broker.beginning import in_doubt
 from sterna.broker.foreign import is_foreign
@@ -23,29 +25,36 @@ from sterna.migration.fenced_sessions import FencedSessions
 from sterna.migration.identifier_users import ANOTHER_USERS, IdentifierUsers
 from sterna.migration.messages import Digests
 from sterna.migration.move_dispatch import MoveDispatch
-from sterna.migration.move_side import NOT_COME
+from sterna.migration.move_host import MoveHost
+from sterna.migration.move_side import CLIENT_IS_BACK, NOT_COME
 from sterna.migration.new_sessions import NewSessions
 from sterna.migration.node_absence import NodeAbsence
-from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.owner_news import OwnerNews
 from sterna.migration.planned_moves import PlannedMoves
 from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.restart_grace import RestartGrace
 from sterna.migration.spent_numbers import SpentNumbers
-from sterna.migration.tables import Arriving, Leaving, On
+from sterna.migration.tables import ArrivalState, DepartureState, On
 from sterna.migration.transient_claims import TransientClaims
 from sterna.migration.waiting_clients import EXTRA_S, Parked, WaitingClients
 from sterna.mqtt.reasons import Reason
 from sterna.vocabulary.bounds import NEW_SESSION_STEPS
 
-#: Why a session stays where it is, as the node says that was to have it.
-CLIENT_IS_BACK = "the client is back"
 #: Sessions that came here and went on, of which that is remembered.
 TAKEN_MAX = 10_000
+#: Sessions that went to other nodes, of which `/migrations` tells.
+MOVED_SHOWN = 20
+
+
+class Moved(NamedTuple):
+    client: bytes
+    target: str
+    at: float
+    took_s: float
 
 
 class MoveManager:
-    def __init__(self, host: NodeMoveHost) -> None:
+    def __init__(self, host: MoveHost) -> None:
         broker = host.broker
         self.host = host
         self.broker = broker
@@ -57,6 +66,8 @@ class MoveManager:
         self.directory = Directory(self.node, broker.state.owners, whose, broker.log.owner)
         self.departures: dict[bytes, Departure] = {}
         self.arrivals: dict[bytes, Arrival] = {}
+        #: The last of those that went, for an operator who looks too late to see them go.
+        self.moved: deque[Moved] = deque(maxlen=MOVED_SHOWN)
         self.spent_numbers = SpentNumbers()
         #: Sessions that came here lately, and under which number.
         self._taken: dict[tuple[bytes, int], None] = {}
@@ -87,7 +98,7 @@ class MoveManager:
         self._restart_grace = RestartGrace(
             host,
             self._fetch_all,
-            is_first_start=broker.journal.epoch <= 1,
+            is_first_start=broker.journal.is_first_start,
             silent_s=broker.wall - (segments[-1].newest_us / 1e6 if segments else 0.0),
         )
         host.receive = self._dispatch.came
@@ -126,6 +137,7 @@ class MoveManager:
     def flush(self) -> None:
         """The end of a turn."""
         self.host.look_again()
+        self._dispatch.serve_waiting()
         self.news.flush(self.publisher_order.news)
 
     # -- the broker asks --
@@ -144,12 +156,14 @@ class MoveManager:
         owner, _ = self.directory.get(client_id)
         return owner == self.node or (not owner and (clean or self._restart_grace.is_over))
 
-    def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
+    def bring(
+        self, connection: Connection, user: str | None, greet: Callable[[], None], then: Callable[[], None]
+    ) -> None:
         assert connection.connect is not None
         client = connection.connect.client_id
         if self.plans.turn_away(connection, client):
             return
-        self._waiting.park(client, Parked(connection, user, then))
+        self._waiting.park(client, Parked(connection, user, greet, then))
         self.fetch(client)
 
     def next_number(self, client_id: bytes) -> int:
@@ -165,6 +179,8 @@ class MoveManager:
         departure = self.departures.get(client)
         if departure is not None:
             departure.trouble(CLIENT_IS_BACK)
+        self._dispatch.waiting_pulls.client_is_back(client)
+        self.plans.client_is_back(client)
         if session.number:
             if self.directory.get(client) == (self.node, session.number):
                 return False
@@ -240,6 +256,7 @@ class MoveManager:
             self._owner_unreachable(client, self.departures[client].target)
             return
         if client in self.arrivals:
+            self.listens(self.arrivals[client])
             self.arrivals[client].on(On.CAME)
             return  # it is looked at again when that is settled
         if session is not None or is_served_elsewhere:
@@ -265,7 +282,7 @@ class MoveManager:
         departure = self.departures.get(client)
         return (
             departure is not None
-            and departure.state is Leaving.IN_DOUBT
+            and departure.state is DepartureState.IN_DOUBT
             and self.router.link_to(departure.target) is None
             and self.broker.now - departure.started_at > self.settings.patience_s
         )
@@ -314,19 +331,22 @@ class MoveManager:
 
     def has_moved(self, departure: Departure) -> None:
         session = departure.session
-        self.news.learn(session.client_id, departure.target, departure.number, session.user, noted=True)
-        self.publisher_order.went()
+        self.news.learn_moved(session.client_id, departure.target, departure.number, session.user)
+        self.publisher_order.went(departure.target)
 
     def departed(self, departure: Departure) -> None:
         client = departure.session.client_id
         if self.departures.get(client) is departure:
             del self.departures[client]
-        self.plans.departed(departure)
-        if departure.state is Leaving.GONE:
+        is_put_off = self.plans.departed(departure)
+        if departure.state is DepartureState.GONE:
             self.counters.departed += 1
+            now = self.broker.now
+            self.moved.append(Moved(client, departure.target, now, now - departure.started_at))
+            self.broker.counters.moves_took.observe(now - departure.started_at)
             self.broker.tell("session moved", {"client": client.decode(), "to": departure.target})
         else:
-            self.counters.rolled_back += 1
+            self.counters.rolled_back += not is_put_off
             self.counters.came_back += departure.by_plan and departure.reason == CLIENT_IS_BACK
             self.counters.did_not_come += departure.reason == NOT_COME
             self.spent_numbers.spend(client, departure.number)
@@ -335,6 +355,11 @@ class MoveManager:
 
     def has_come(self, client: bytes) -> bool:
         return bool(self._waiting.still_there(client))
+
+    def listens(self, arrival: Arrival) -> None:
+        offer = arrival.offer
+        if offer is not None and offer.is_greeted:
+            self._waiting.greet(arrival.client, offer.user)
 
     def took_over(self, arrival: Arrival) -> None:
         self.counters.arrived += 1
@@ -359,7 +384,7 @@ class MoveManager:
             arrival.send_again()
         elif not arrival.served:
             self._waiting.fail_second(arrival.client)
-        if arrival.state is Arriving.SERVING:
+        if arrival.state is ArrivalState.SERVING:
             self._waiting.release(arrival.client)
         elif arrival.reason == "user":
             self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, ANOTHER_USERS)
@@ -374,7 +399,7 @@ class MoveManager:
     def arrived(self, arrival: Arrival) -> None:
         if self.arrivals.get(arrival.client) is arrival:
             del self.arrivals[arrival.client]
-        if arrival.state is Arriving.DROPPED:
+        if arrival.state is ArrivalState.DROPPED:
             self.spent_numbers.spend(arrival.client, arrival.number)
             self.counters.given_up += bool(arrival.reason)
         self._check_owner(arrival.client)
@@ -391,7 +416,7 @@ class MoveManager:
     def origin_lost(self, origin: str) -> None:
         self._absence.lost(origin)
         for arrival in list(self.arrivals.values()):
-            if arrival.source == origin and arrival.state in (Arriving.AWAITING, Arriving.PREPARED):
+            if arrival.source == origin and arrival.state in (ArrivalState.AWAITING, ArrivalState.PREPARED):
                 arrival.trouble("its node cannot be reached")  # who waits for it is told when that is found again
 
     def path_changed(self, origin: str) -> None:
@@ -432,7 +457,7 @@ class MoveManager:
         elif departure is not None and (departure.target, departure.number) == (owner, number):
             departure.on(On.MIGSYNCACK_WHOLE)
         elif arrival is not None and not arrival.served:
-            is_awaited = arrival.state is Arriving.AWAITING
+            is_awaited = arrival.state is ArrivalState.AWAITING
             if not owner and is_awaited:
                 return  # the node that was asked knows better whether it has the session, and answers
             if number >= arrival.number or (is_awaited and owner != arrival.source):

@@ -6,14 +6,18 @@ from collections.abc import Collection
 from enum import StrEnum
 
 from sterna.migration.move_host import MoveHost
-from sterna.migration.tables import Arriving, Do, Leaving, Machine, On, Table
+from sterna.migration.tables import ArrivalState, DepartureState, Do, Machine, On, Table
 
 #: How soon something is tried again that the disk did not do.
 AGAIN_S = 0.005
 
 
-#: Why a session stays where it is, though its client was to come to another node.
+#: Why a session stays where it is, though its client was to come to another node;
 NOT_COME = "its client did not come there"
+#: and as the node says that was to have it.
+CLIENT_IS_BACK = "the client is back"
+#: Why a node does not take a session now, but may soon; the other node knows it by these words.
+TOO_MUCH_ARRIVES = "too much is arriving there"
 #: How often a pause is doubled.
 DOUBLINGS_MAX = 10
 
@@ -50,7 +54,7 @@ class MoveSide:
     @property
     def waits_for_client(self) -> bool:
         """Is there nothing to do until the client has come to the new node?"""
-        return self._machine.state in (Leaving.CALLED, Arriving.PREPARED)
+        return self._machine.state in (DepartureState.CALLED, ArrivalState.PREPARED)
 
     def _is_under_way(self) -> bool:
         raise NotImplementedError

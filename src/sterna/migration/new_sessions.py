@@ -28,7 +28,7 @@ from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged
 from sterna.migration.directory import Directory
 from sterna.migration.messages import UNWANTED, WHOLE, HandOver, HandOverAck, HandOverPage, HandOverWanted
-from sterna.migration.node_move_host import NodeMoveHost
+from sterna.migration.move_host import MoveHost
 from sterna.migration.session_pages import write_down
 from sterna.mqtt.topics import SHARE, is_reserved
 from sterna.vocabulary.bounds import NEW_SESSION_STEPS
@@ -43,6 +43,9 @@ LOOK_S = 0.02
 PRECISION_S = 0.001
 #: Messages of one old session that are taken in; a queue is not longer either.
 ITEMS_MAX = 1_000_000
+#: Two numbers that differ by less belong to one session that has moved.  A new session's number counts from that which
+#: its node knew of the old one; the old one may have moved on since, so the two differ by less than a whole step.
+MOVES_MAX = NEW_SESSION_STEPS // 2
 
 #: A node, and the number under which it had owned the session.
 OldSession = tuple[str, int]
@@ -61,7 +64,7 @@ class TakingOver:
 
 
 class NewSessions:
-    def __init__(self, host: NodeMoveHost, directory: Directory) -> None:
+    def __init__(self, host: MoveHost, directory: Directory) -> None:
         self._host = host
         self._directory = directory
         self._broker = host.broker
@@ -240,15 +243,20 @@ class NewSessions:
         self._coming.pop(client, None)
         self._waiting.pop(client, None)
 
-    def came(self, source: str, message: HandOver | HandOverPage) -> None:
-        session = self._broker.sessions.get(message.client)
-        owner, _ = self._directory.get(message.client)
-        if session is None or session.is_moving or owner != self._host.node:
-            return  # it will be offered again, here or elsewhere
-        if isinstance(message, HandOver):
-            self._offered(session, source, message)
-        else:
-            self._page_came(session, source, message)
+    def offered(self, source: str, offer: HandOver) -> None:
+        if session := self._served(offer.client):
+            self._offered(session, source, offer)
+
+    def page_came(self, source: str, page: HandOverPage) -> None:
+        if session := self._served(page.client):
+            self._page_came(session, source, page)
+
+    def _served(self, client: bytes) -> Session | None:
+        """If it is not here it will be offered again, here or elsewhere."""
+        session = self._broker.sessions.get(client)
+        owner, _ = self._directory.get(client)
+        is_here = session is not None and not session.is_moving and owner == self._host.node
+        return session if is_here else None
 
     def _answer(self, client: bytes, old: OldSession, page: int) -> None:
         source, number = old
@@ -268,7 +276,7 @@ class NewSessions:
         if beginning is None or session.user != offer.user or beginning.is_clean:
             self._answer(client, old, UNWANTED)
             return
-        if any(0 < number - offer.number < NEW_SESSION_STEPS for _, number in beginning.taken_over):
+        if any(0 < number - offer.number < MOVES_MAX for _, number in beginning.taken_over):
             self._answer(client, old, WHOLE)  # it had moved from there, and has been taken over since
             return
         coming = self._coming.setdefault(client, {}).setdefault(old, TakingOver(self._broker.now))
@@ -315,7 +323,7 @@ class NewSessions:
         self._host.send(source, HandOverWanted(client, number, vector_fields(beginning.needed())))
 
     def _is_ready(self, session: Session, beginning: Beginning) -> bool:
-        """Has the client subscribed to what it wants, as far as can be known?  What it does not want is dropped."""
+        """Has the client subscribed to what it wants, as far as can be known?  The rest is dropped."""
         if beginning.opening:
             return False
         if not beginning.subscribed_at:

@@ -22,12 +22,13 @@ from sterna.broker.session.session import Session
 from sterna.migration.departure import Departure
 from sterna.migration.directory import Directory
 from sterna.migration.messages import Evacuate, Migrate
-from sterna.migration.move_side import NOT_COME, has_room
-from sterna.migration.node_move_host import NodeMoveHost
-from sterna.migration.tables import Leaving
+from sterna.migration.move_host import MoveHost
+from sterna.migration.move_side import CLIENT_IS_BACK, NOT_COME, TOO_MUCH_ARRIVES, has_room
+from sterna.migration.moves_put_off import MovesPutOff
+from sterna.migration.tables import DepartureState
 from sterna.mqtt import gateway_packets
 from sterna.mqtt import properties as prop
-from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect, Stopped
+from sterna.mqtt.gateway_packets import Cancel, GatewayStopped, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
 from sterna.vocabulary.errors import MigrationError
@@ -41,6 +42,12 @@ NOT_MOVED_SHOWN = 20
 BEING_EMPTIED = "this node is being emptied"
 #: Nodes that are named to somebody who asked for another one.
 NODES_NAMED = 10
+#: The version of links from which on a node is ready for a client before it has said so.
+CALLED_AT_ONCE_SINCE = 13
+#: A node that took a client within so many seconds is as good as asked about the next one of the same user,
+TAKEN_LATELY_S = 60.0
+#: and so many of them are remembered.
+TAKEN_MAX = 1000
 #: How often an evacuation looks for more clients to move.
 STEP_S = 0.1
 
@@ -78,10 +85,25 @@ class NotMoved(NamedTuple):
     at: float
 
 
+class _Taken(NamedTuple):
+    """A node has said that it would take a client."""
+
+    at: float
+    answer_s: float
+    """The least of the last minute: that of a crowd says how long its queue was, not how far the node is."""
+    answered_at: float
+    ways: dict[str, int]
+    """Digests of all ways at the time."""
+
+    def counts_more(self, answer_s: float, now: float, ways: dict[str, int]) -> bool:
+        """Than an answer of now."""
+        return self.answer_s <= answer_s and now - self.answered_at <= TAKEN_LATELY_S and self.ways == ways
+
+
 class PlannedMoves:
     def __init__(
         self,
-        host: NodeMoveHost,
+        host: MoveHost,
         directory: Directory,
         departures: Mapping[bytes, Departure],
         depart: Callable[[Session, str], None],
@@ -95,6 +117,9 @@ class PlannedMoves:
         self.evacuation: Evacuation | None = None
         #: The last of them that did not come about, for an operator who ordered them at another node.
         self.not_moved: deque[NotMoved] = deque(maxlen=NOT_MOVED_SHOWN)
+        #: By node and user, the last one.
+        self._taken: dict[tuple[str, str | None], _Taken] = {}
+        self._put_off = MovesPutOff(host, self._move_after_all)
         if self._broker.state.evacuated_at:
             self._begin(self._broker.state.evacuated_at)
 
@@ -107,7 +132,10 @@ class PlannedMoves:
         self._see_that_it_can_go_to(target)
         if session is not None and not session.is_arriving:
             self._move(session, target)
+            self._put_off.forget(client)
             return self._host.node
+        if session is not None:
+            raise MigrationError(f"client {client.decode()!r} is on its way already")
         if not owner or owner == self._host.node:
             raise MigrationError(f"no node has a session of client {client.decode()!r} that outlives its connection")
         if owner == target:
@@ -155,8 +183,27 @@ class PlannedMoves:
                 raise MigrationError(f"node {self._host.node} has no session of client {order.client.decode()!r}")
             self._see_that_it_can_go_to(order.target)
             self._move(session, order.target)
+            self._put_off.forget(order.client)
         except MigrationError as error:
             self._is_not_moved(order.client, order.target, str(error))
+
+    def _move_after_all(self, client: bytes, target: str) -> None:
+        """The other node had no room for it before."""
+        session = self._broker.sessions.get(client)
+        if session is None or session.is_moving or client in self._departures:
+            self._put_off.forget(client)  # it has gone, or is on its way
+            return
+        try:
+            self._see_that_it_can_go_to(target)
+            self._move(session, target)
+        except MigrationError as error:
+            if not self._put_off.is_put_off(client, target, self._broker.now):
+                self._is_not_moved(client, target, str(error))
+
+    def client_is_back(self, client: bytes) -> None:
+        """It may have been sent, and knows no other node."""
+        if (target := self._put_off.forget(client)) is not None:
+            self._is_not_moved(client, target, CLIENT_IS_BACK)
 
     def _is_not_moved(self, client: bytes, target: str, reason: str) -> None:
         self.not_moved.append(NotMoved(client, target, reason, self._broker.now))
@@ -184,12 +231,34 @@ class PlannedMoves:
         bare = encode_disconnect(code)
         return connection.within_limit(encode_redirection(code, server) if server else bare, bare)
 
+    def may_be_called(self, session: Session, target: str) -> bool:
+        """It took one of this user lately, has answered sooner than the client could have, and no way has changed
+        since."""
+        found = self._taken.get((target, session.user))
+        is_known = self._host.router.paths.version_of(target) >= CALLED_AT_ONCE_SINCE
+        if found is None or not is_known or self._broker.now - found.at > TAKEN_LATELY_S:
+            return False
+        return found.answer_s <= self._host.settings.drain_s and found.ways == self._host.digests_of_paths()
+
+    def taken(self, session: Session, target: str, answer_s: float | None) -> None:
+        before = self._taken.pop((target, session.user), None)
+        now, ways = self._broker.now, self._host.digests_of_paths()
+        if answer_s is None and before is None:
+            return  # another move there has come to nothing since
+        answered_at = now
+        if before is not None and (answer_s is None or before.counts_more(answer_s, now, ways)):
+            answer_s, answered_at = before.answer_s, before.answered_at
+        assert answer_s is not None
+        self._taken[target, session.user] = _Taken(now, answer_s, answered_at, ways)
+        if len(self._taken) > TAKEN_MAX:
+            del self._taken[next(iter(self._taken))]
+
     def prepare(self, session: Session, target: str) -> None:
         if server := self._host.router.paths.clients_of(target):
             _tell(session, Prepare(server))
 
     def stopped(self, session: Session) -> None:
-        _tell(session, Stopped())
+        _tell(session, GatewayStopped())
 
     def cancel(self, session: Session) -> None:
         _tell(session, Cancel())
@@ -217,22 +286,32 @@ class PlannedMoves:
         self._broker.handshake.turn_away(connection, paths.clients_of(where), BEING_EMPTIED)
         return True
 
-    def departed(self, departure: Departure) -> None:
+    def departed(self, departure: Departure) -> bool:
+        """True if it is tried again."""
+        client, evacuation = departure.session.client_id, self.evacuation
         if not departure.by_plan:
-            return
+            if departure.state is DepartureState.GONE:
+                self._put_off.forget(client)
+            return False
         connection = departure.session.connection
         if departure.is_led and departure.reason == NOT_COME and connection is not None:
             connection.may_be_led = False  # its gateway does not go there; next time it is told to leave
-        client, evacuation = departure.session.client_id, self.evacuation
-        if departure.state is Leaving.GONE:
+        if departure.state is DepartureState.GONE:
+            self._put_off.forget(client)
             if evacuation is not None:
                 evacuation.moved += 1
                 evacuation.waiting.pop(client, None)
         else:
+            self._taken.pop((departure.target, departure.session.user), None)
+            may_wait = departure.reason == TOO_MUCH_ARRIVES and evacuation is None
+            if may_wait and self._put_off.is_put_off(client, departure.target, departure.started_at):
+                return True
+            self._put_off.forget(client)
             self._is_not_moved(client, departure.target, departure.reason)
             if evacuation is not None and client not in evacuation.staying:
                 evacuation.failed += 1
                 evacuation.waiting[client] = self._broker.now + self._host.settings.retry_s
+        return False
 
     # -- all of them --
 

@@ -1,21 +1,24 @@
 """Publishers that went from one node to another: what they published at the first comes before what they publish at the
 second, for everybody.
 
-Both nodes tell everybody how far the first had come.  Who is in step with it has had all of that by then, because links
-keep the order.  Who is not reads the second node by asking for pages, and gets none that begins with a publisher it is
-not ready for (`routing/origin_streams.py`).  The second node itself hears such a client when it has read as far.
+Both nodes tell everybody how far the first had come.  A reader in step with it has had all of that by then, because
+links keep the order.  One that is not reads the second node by asking for pages, and gets none that begins with a
+publisher it is not ready for (`routing/origin_streams.py`).  The second node itself hears such a client when it has
+read as far.
+A client may go on to a third node before that: the second reads the third by asking for pages, too.
 
 All this is bounded: what cannot be read for too long is not waited for.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from sterna.broker.session.session import Session
 from sterna.migration.messages import OwnerEntry
-from sterna.migration.move_host import HostedSession, MoveHost
+from sterna.migration.move_host import MoveHost
 from sterna.vocabulary.bounds import PUBLISHERS_MAX
 from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
 
@@ -28,16 +31,18 @@ class PublisherOrder:
         #: Messages published here from this offset on, in order -> come after these of other nodes.
         self._offsets: list[int] = []
         self._before: list[VersionVector] = []
-        #: Clients that wait to be heard.
-        self._held_up: dict[bytes, None] = {}
+        #: Clients that wait to be heard: for what is to be read of which node.
+        self._held_up: dict[bytes, tuple[str, Stamp]] = {}
         #: Stamps that go to everybody with the next news.
         self._untold: VersionVector = {}
 
     # -- publishers come and go --
 
-    def went(self) -> None:
+    def went(self, to: str) -> None:
         """A client, from here: all it published has been given to the links."""
-        self._untold[self._host.node] = self._host.frontier()
+        node, stamp = self._host.node, self._host.frontier()
+        self._untold[node] = stamp
+        self._host.router.streams.needed(node, stamp, [to])
 
     def recover(self, came: Iterable[tuple[int, str, int, int]]) -> None:
         """After a restart: those that have left since, too, because what they published here is still read."""
@@ -54,7 +59,7 @@ class PublisherOrder:
         before = self._before[-1]
         before[node] = max(Stamp(epoch, sequence), before.get(node, BEFORE_ALL))
 
-    def came(self, session: HostedSession) -> None:
+    def came(self, session: Session) -> None:
         """A client, to stay here; over there everything up to the stamp was published before."""
         if session.came is None:
             return
@@ -74,17 +79,21 @@ class PublisherOrder:
         stamp, streams = Stamp(epoch, sequence), self._host.router.streams
         if streams.is_read(node, stamp):
             return False
-        if client not in self._held_up:
-            self._held_up[client] = None
-            self._host.once(partial(streams.is_read, node, stamp), partial(self._let_in, client, node, stamp))
-            self._host.later(self._host.settings.patience_s, partial(self._let_in, client, node, stamp))
+        if self._held_up.get(client) != (node, stamp):
+            self._held_up[client] = node, stamp
+            let_in = partial(self._let_in, client, node, stamp, self._host.now)
+            self._host.once(partial(streams.is_read, node, stamp), let_in)
+            self._host.later(self._host.settings.patience_s, let_in)
         return True
 
-    def _let_in(self, client: bytes, node: str, stamp: Stamp) -> None:
-        if client in self._held_up:
-            del self._held_up[client]
-            self._host.router.streams.count_as_read(node, stamp)
-            self._then(client)
+    def _let_in(self, client: bytes, node: str, stamp: Stamp, since: float) -> None:
+        if self._held_up.get(client) != (node, stamp):
+            return  # it has been heard, or has gone and come again
+        del self._held_up[client]
+        streams = self._host.router.streams
+        if not streams.is_read(node, stamp):
+            streams.give_up(self._host.node, node, stamp, self._host.now - since)
+        self._then(client)
 
     # -- readers --
 
@@ -105,3 +114,11 @@ class PublisherOrder:
                 if stamp > have.get(node, BEFORE_ALL):
                     return self._offsets[place], node, stamp
         return None
+
+    def comes_after(self, offset: int) -> VersionVector:
+        """Messages of other nodes that come before those published here up to this offset."""
+        found: VersionVector = {}
+        for before in self._before[: bisect_right(self._offsets, offset)]:
+            for node, stamp in before.items():
+                found[node] = max(stamp, found.get(node, BEFORE_ALL))
+        return found

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from sterna.broker.broker import Broker
 from sterna.broker.delivery.share_targets import FOR_NOBODY
 from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant, grant_from
+from sterna.broker.transfer.broker_parts import BrokerParts
 from sterna.broker.transfer.expression_transfer import STATES_BYTES_MAX, results_of, states_of
 from sterna.broker.transfer.session_transfer import Staged
 from sterna.migration.messages import Item
@@ -34,7 +34,7 @@ class Pages:
     """Messages owed to a session that has stopped, in order: those in flight, then those that wait.  At last the states
     of its expressions, as of now."""
 
-    def __init__(self, broker: Broker, node: str, session: Session) -> None:
+    def __init__(self, broker: BrokerParts, node: str, session: Session) -> None:
         self._broker = broker
         self._node = node
         self._session = session
@@ -103,7 +103,7 @@ def put_together(pieces: list[State]) -> dict[bytes, bytes]:
     return {text: b"".join(some) for text, some in states.items()}
 
 
-def write_down(broker: Broker, node: str, items: list[Item]) -> list[Staged]:
+def write_down(broker: BrokerParts, node: str, items: list[Item]) -> list[Staged]:
     """Put a page into our journal, for nobody: what points to it comes later."""
     staged: list[Staged] = []
     for item in items:
@@ -130,7 +130,7 @@ def _grant(item: Item) -> Grant | None:
         raise LinkProtocolError(f"not a grant: {error}") from error
 
 
-def _offset(broker: Broker, node: str, message: Message) -> int:
+def _offset(broker: BrokerParts, node: str, message: Message) -> int:
     identity = message.identity
     assert identity is not None
     if identity.origin == node:

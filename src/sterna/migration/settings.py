@@ -29,8 +29,8 @@ class MigrationSettings:
     """How long one step of a move may take before the move is given up, and how long a client waits for its session;
     then its connection is closed without a CONNACK, and it tries again."""
     at_once: Annotated[int, Allowed(1, 10_000)] = 64
-    """Sessions that may be on their way from this node at a time, and to it.  Those that wait for their clients to come
-    do not count, up to 16 times as many."""
+    """Sessions that may be on their way from this node at a time, and to it; others wait in line.  Those that wait for
+    their clients to come do not count, up to 16 times as many."""
     server_references: bool = False
     """Tell MQTT 5 clients that are moved by plan where to go, with DISCONNECT 0x9C or 0x9D and a Server Reference,
     instead of only closing their connections.  [Few libraries follow it](migration.md#effects-on-the-client), and

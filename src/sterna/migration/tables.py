@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Leaving(StrEnum):
+class DepartureState(StrEnum):
     """Where a session stands on the node it leaves."""
 
     OFFERED = "offered"
@@ -31,7 +31,7 @@ class Leaving(StrEnum):
     STAYING = "staying"
 
 
-class Arriving(StrEnum):
+class ArrivalState(StrEnum):
     """Where it stands on the node it goes to."""
 
     AWAITING = "awaiting"
@@ -59,6 +59,7 @@ class On(StrEnum):
     ABSENT = "ABSENT"
     HEARD = "everybody has heard"
     HEARD_FIRST = "everybody has heard, and its client is to come"
+    HEARD_CALLED = "everybody has heard, and its client is coming"
     CAME = "the client is here"
     SETTLED = "settled"
     CAUGHT_UP = "caught up"
@@ -116,95 +117,96 @@ def _row(then: StrEnum, *does: Do) -> Row:
     return Row(does, then)
 
 
-_BACK = _row(Leaving.STAYING, Do.SEND_MIGABORT, Do.THAW, Do.END)
-_REFUSED = _row(Leaving.STAYING, Do.THAW, Do.END)
-_AHEAD = _row(Leaving.OFFERED, Do.THAW, Do.OFFER_ANEW)
+_BACK = _row(DepartureState.STAYING, Do.SEND_MIGABORT, Do.THAW, Do.END)
+_REFUSED = _row(DepartureState.STAYING, Do.THAW, Do.END)
+_AHEAD = _row(DepartureState.OFFERED, Do.THAW, Do.OFFER_ANEW)
 
 LEAVING: Table = {
-    (Leaving.OFFERED, On.MIGTOACK): _row(Leaving.CATCHING_UP, Do.CATCH_UP),
-    (Leaving.OFFERED, On.HEARD): _row(Leaving.DRAINING, Do.DRAIN),
-    (Leaving.OFFERED, On.RETRY): _row(Leaving.OFFERED, Do.SEND_MIGTO),
-    (Leaving.OFFERED, On.MIGREFUSE): _REFUSED,
-    (Leaving.OFFERED, On.GIVE_UP): _BACK,
-    (Leaving.OFFERED, On.TROUBLE): _BACK,
-    (Leaving.CATCHING_UP, On.CAUGHT_UP): _row(Leaving.DRAINING, Do.DRAIN),
-    (Leaving.CATCHING_UP, On.CAUGHT_UP_FIRST): _row(Leaving.SETTLING, Do.SETTLE),
-    (Leaving.CATCHING_UP, On.PULL): _row(Leaving.OFFERED, Do.SEND_MIGTO),
-    (Leaving.CATCHING_UP, On.MIGREFUSE): _REFUSED,
-    (Leaving.CATCHING_UP, On.GIVE_UP): _BACK,
-    (Leaving.CATCHING_UP, On.TROUBLE): _BACK,
-    (Leaving.SETTLING, On.SETTLED): _row(Leaving.CALLED, Do.CALL),
-    (Leaving.SETTLING, On.MIGTOACK): _row(Leaving.CATCHING_UP, Do.CATCH_UP),
-    (Leaving.SETTLING, On.PULL): _row(Leaving.OFFERED, Do.SEND_MIGTO),
-    (Leaving.SETTLING, On.MIGREFUSE): _REFUSED,
-    (Leaving.SETTLING, On.GIVE_UP): _BACK,
-    (Leaving.SETTLING, On.TROUBLE): _BACK,
-    (Leaving.CALLED, On.MIGTOACK): _row(Leaving.CATCHING_UP, Do.CATCH_UP),
-    (Leaving.CALLED, On.PULL): _row(Leaving.OFFERED, Do.SEND_MIGTO),
-    (Leaving.CALLED, On.MIGREFUSE): _REFUSED,
-    (Leaving.CALLED, On.GIVE_UP): _BACK,
-    (Leaving.CALLED, On.TROUBLE): _BACK,
-    (Leaving.DRAINING, On.DRAINED): _row(Leaving.FREEZING, Do.FREEZE),
-    (Leaving.DRAINING, On.MIGREFUSE): _REFUSED,
-    (Leaving.DRAINING, On.GIVE_UP): _BACK,
-    (Leaving.DRAINING, On.TROUBLE): _BACK,
-    (Leaving.FREEZING, On.FROZEN): _row(Leaving.SENDING, Do.NEXT_PAGE),
-    (Leaving.FREEZING, On.MIGREFUSE): _REFUSED,
-    (Leaving.FREEZING, On.GIVE_UP): _BACK,
-    (Leaving.FREEZING, On.TROUBLE): _BACK,
-    (Leaving.SENDING, On.MIGSYNCACK): _row(Leaving.SENDING, Do.NEXT_PAGE),
-    (Leaving.SENDING, On.LAST): _row(Leaving.IN_DOUBT, Do.SEND_PAGE),
-    (Leaving.SENDING, On.RETRY): _row(Leaving.SENDING, Do.SEND_PAGE),
-    (Leaving.SENDING, On.MIGREFUSE): _REFUSED,
-    (Leaving.SENDING, On.AHEAD): _AHEAD,
-    (Leaving.SENDING, On.GIVE_UP): _BACK,
-    (Leaving.SENDING, On.TROUBLE): _BACK,
-    (Leaving.IN_DOUBT, On.MIGSYNCACK_WHOLE): _row(Leaving.PARTING, Do.PART),
-    (Leaving.IN_DOUBT, On.MIGREFUSE): _REFUSED,
-    (Leaving.IN_DOUBT, On.AHEAD): _AHEAD,
-    (Leaving.IN_DOUBT, On.RETRY): _row(Leaving.IN_DOUBT, Do.SEND_PAGE),
-    (Leaving.IN_DOUBT, On.GIVE_UP): _row(Leaving.IN_DOUBT, Do.SEND_MIGABORT),
-    (Leaving.PARTING, On.PARTED): _row(Leaving.FORGETTING, Do.SEND_AWAY, Do.NOTE_MOVED),
-    (Leaving.FORGETTING, On.SAFE): _row(Leaving.GONE, Do.SEND_MIGACK, Do.END),
+    (DepartureState.OFFERED, On.MIGTOACK): _row(DepartureState.CATCHING_UP, Do.CATCH_UP),
+    (DepartureState.OFFERED, On.HEARD): _row(DepartureState.DRAINING, Do.DRAIN),
+    (DepartureState.OFFERED, On.RETRY): _row(DepartureState.OFFERED, Do.SEND_MIGTO),
+    (DepartureState.OFFERED, On.MIGREFUSE): _REFUSED,
+    (DepartureState.OFFERED, On.GIVE_UP): _BACK,
+    (DepartureState.OFFERED, On.TROUBLE): _BACK,
+    (DepartureState.CATCHING_UP, On.CAUGHT_UP): _row(DepartureState.DRAINING, Do.DRAIN),
+    (DepartureState.CATCHING_UP, On.CAUGHT_UP_FIRST): _row(DepartureState.SETTLING, Do.SETTLE),
+    (DepartureState.CATCHING_UP, On.PULL): _row(DepartureState.OFFERED, Do.SEND_MIGTO),
+    (DepartureState.CATCHING_UP, On.MIGREFUSE): _REFUSED,
+    (DepartureState.CATCHING_UP, On.GIVE_UP): _BACK,
+    (DepartureState.CATCHING_UP, On.TROUBLE): _BACK,
+    (DepartureState.SETTLING, On.SETTLED): _row(DepartureState.CALLED, Do.CALL),
+    (DepartureState.SETTLING, On.MIGTOACK): _row(DepartureState.CATCHING_UP, Do.CATCH_UP),
+    (DepartureState.SETTLING, On.PULL): _row(DepartureState.OFFERED, Do.SEND_MIGTO),
+    (DepartureState.SETTLING, On.MIGREFUSE): _REFUSED,
+    (DepartureState.SETTLING, On.GIVE_UP): _BACK,
+    (DepartureState.SETTLING, On.TROUBLE): _BACK,
+    (DepartureState.CALLED, On.MIGTOACK): _row(DepartureState.CATCHING_UP, Do.CATCH_UP),
+    (DepartureState.CALLED, On.PULL): _row(DepartureState.OFFERED, Do.SEND_MIGTO),
+    (DepartureState.CALLED, On.MIGREFUSE): _REFUSED,
+    (DepartureState.CALLED, On.GIVE_UP): _BACK,
+    (DepartureState.CALLED, On.TROUBLE): _BACK,
+    (DepartureState.DRAINING, On.DRAINED): _row(DepartureState.FREEZING, Do.FREEZE),
+    (DepartureState.DRAINING, On.MIGREFUSE): _REFUSED,
+    (DepartureState.DRAINING, On.GIVE_UP): _BACK,
+    (DepartureState.DRAINING, On.TROUBLE): _BACK,
+    (DepartureState.FREEZING, On.FROZEN): _row(DepartureState.SENDING, Do.NEXT_PAGE),
+    (DepartureState.FREEZING, On.MIGREFUSE): _REFUSED,
+    (DepartureState.FREEZING, On.GIVE_UP): _BACK,
+    (DepartureState.FREEZING, On.TROUBLE): _BACK,
+    (DepartureState.SENDING, On.MIGSYNCACK): _row(DepartureState.SENDING, Do.NEXT_PAGE),
+    (DepartureState.SENDING, On.LAST): _row(DepartureState.IN_DOUBT, Do.SEND_PAGE),
+    (DepartureState.SENDING, On.RETRY): _row(DepartureState.SENDING, Do.SEND_PAGE),
+    (DepartureState.SENDING, On.MIGREFUSE): _REFUSED,
+    (DepartureState.SENDING, On.AHEAD): _AHEAD,
+    (DepartureState.SENDING, On.GIVE_UP): _BACK,
+    (DepartureState.SENDING, On.TROUBLE): _BACK,
+    (DepartureState.IN_DOUBT, On.MIGSYNCACK_WHOLE): _row(DepartureState.PARTING, Do.PART),
+    (DepartureState.IN_DOUBT, On.MIGREFUSE): _REFUSED,
+    (DepartureState.IN_DOUBT, On.AHEAD): _AHEAD,
+    (DepartureState.IN_DOUBT, On.RETRY): _row(DepartureState.IN_DOUBT, Do.SEND_PAGE),
+    (DepartureState.IN_DOUBT, On.GIVE_UP): _row(DepartureState.IN_DOUBT, Do.SEND_MIGABORT),
+    (DepartureState.PARTING, On.PARTED): _row(DepartureState.FORGETTING, Do.SEND_AWAY, Do.NOTE_MOVED),
+    (DepartureState.FORGETTING, On.SAFE): _row(DepartureState.GONE, Do.SEND_MIGACK, Do.END),
 }
 
-_GIVEN_UP = _row(Arriving.DROPPED, Do.DROP, Do.SEND_MIGREFUSE, Do.END, Do.TELL_CLIENT)
+_GIVEN_UP = _row(ArrivalState.DROPPED, Do.DROP, Do.SEND_MIGREFUSE, Do.END, Do.TELL_CLIENT)
 
 ARRIVING: Table = {
-    (Arriving.AWAITING, On.MIGTO): _row(Arriving.LISTENING, Do.CREATE),
-    (Arriving.AWAITING, On.ABSENT): _row(Arriving.DROPPED, Do.END, Do.TELL_CLIENT),
-    (Arriving.AWAITING, On.MIGREFUSE): _row(Arriving.DROPPED, Do.END, Do.TELL_CLIENT),
-    (Arriving.AWAITING, On.MIGSYNC): _row(Arriving.AWAITING, Do.SEND_MIGREFUSE),
-    (Arriving.AWAITING, On.MIGSYNC_LAST): _row(Arriving.AWAITING, Do.SEND_MIGREFUSE),
-    (Arriving.AWAITING, On.MIGABORT): _row(Arriving.DROPPED, Do.SEND_MIGREFUSE, Do.END, Do.TELL_CLIENT),
-    (Arriving.AWAITING, On.RETRY): _row(Arriving.AWAITING, Do.SEND_PULL),
-    (Arriving.AWAITING, On.TROUBLE): _row(Arriving.DROPPED, Do.END, Do.TELL_CLIENT),
-    (Arriving.AWAITING, On.GIVE_UP): _row(Arriving.DROPPED, Do.END, Do.TELL_CLIENT),
-    (Arriving.LISTENING, On.HEARD): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
-    (Arriving.LISTENING, On.HEARD_FIRST): _row(Arriving.PREPARED, Do.SEND_MIGTOACK),
-    (Arriving.LISTENING, On.MIGABORT): _GIVEN_UP,
-    (Arriving.LISTENING, On.TROUBLE): _GIVEN_UP,
-    (Arriving.LISTENING, On.GIVE_UP): _GIVEN_UP,
-    (Arriving.PREPARED, On.CAME): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
-    (Arriving.PREPARED, On.MIGTO): _row(Arriving.PREPARED, Do.SEND_MIGTOACK),
-    (Arriving.PREPARED, On.RETRY): _row(Arriving.PREPARED, Do.SEND_MIGTOACK),
-    (Arriving.PREPARED, On.MIGABORT): _GIVEN_UP,
-    (Arriving.PREPARED, On.TROUBLE): _GIVEN_UP,
-    (Arriving.PREPARED, On.GIVE_UP): _GIVEN_UP,
-    (Arriving.EXPECTING, On.MIGTO): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
-    (Arriving.EXPECTING, On.RETRY): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
-    (Arriving.EXPECTING, On.MIGSYNC): _row(Arriving.EXPECTING, Do.STAGE),
-    (Arriving.EXPECTING, On.MIGSYNC_LAST): _row(Arriving.EXPECTING, Do.STAGE),
-    (Arriving.EXPECTING, On.STAGED): _row(Arriving.IMPORTING, Do.IMPORT),
-    (Arriving.EXPECTING, On.MIGABORT): _GIVEN_UP,
-    (Arriving.EXPECTING, On.TROUBLE): _GIVEN_UP,
-    (Arriving.EXPECTING, On.GIVE_UP): _GIVEN_UP,
-    (Arriving.IMPORTING, On.SAFE): _row(Arriving.SERVING, Do.ANNOUNCE, Do.SEND_WHOLE, Do.TELL_CLIENT),
-    (Arriving.SERVING, On.MIGSYNC_LAST): _row(Arriving.SERVING, Do.SEND_WHOLE),
-    (Arriving.SERVING, On.MIGABORT): _row(Arriving.SERVING, Do.SEND_WHOLE),
-    (Arriving.SERVING, On.RETRY): _row(Arriving.SERVING, Do.SEND_WHOLE, Do.TELL_CLIENT),
-    (Arriving.SERVING, On.MIGACK): _row(Arriving.DONE, Do.END, Do.TELL_CLIENT),
-    (Arriving.SERVING, On.GIVE_UP): _row(Arriving.DONE, Do.END, Do.TELL_CLIENT),
+    (ArrivalState.AWAITING, On.MIGTO): _row(ArrivalState.LISTENING, Do.CREATE),
+    (ArrivalState.AWAITING, On.ABSENT): _row(ArrivalState.DROPPED, Do.END, Do.TELL_CLIENT),
+    (ArrivalState.AWAITING, On.MIGREFUSE): _row(ArrivalState.DROPPED, Do.END, Do.TELL_CLIENT),
+    (ArrivalState.AWAITING, On.MIGSYNC): _row(ArrivalState.AWAITING, Do.SEND_MIGREFUSE),
+    (ArrivalState.AWAITING, On.MIGSYNC_LAST): _row(ArrivalState.AWAITING, Do.SEND_MIGREFUSE),
+    (ArrivalState.AWAITING, On.MIGABORT): _row(ArrivalState.DROPPED, Do.SEND_MIGREFUSE, Do.END, Do.TELL_CLIENT),
+    (ArrivalState.AWAITING, On.RETRY): _row(ArrivalState.AWAITING, Do.SEND_PULL),
+    (ArrivalState.AWAITING, On.TROUBLE): _row(ArrivalState.DROPPED, Do.END, Do.TELL_CLIENT),
+    (ArrivalState.AWAITING, On.GIVE_UP): _row(ArrivalState.DROPPED, Do.END, Do.TELL_CLIENT),
+    (ArrivalState.LISTENING, On.HEARD): _row(ArrivalState.EXPECTING, Do.SEND_MIGTOACK),
+    (ArrivalState.LISTENING, On.HEARD_FIRST): _row(ArrivalState.PREPARED, Do.SEND_MIGTOACK),
+    (ArrivalState.LISTENING, On.HEARD_CALLED): _row(ArrivalState.PREPARED),
+    (ArrivalState.LISTENING, On.MIGABORT): _GIVEN_UP,
+    (ArrivalState.LISTENING, On.TROUBLE): _GIVEN_UP,
+    (ArrivalState.LISTENING, On.GIVE_UP): _GIVEN_UP,
+    (ArrivalState.PREPARED, On.CAME): _row(ArrivalState.EXPECTING, Do.SEND_MIGTOACK),
+    (ArrivalState.PREPARED, On.MIGTO): _row(ArrivalState.PREPARED, Do.SEND_MIGTOACK),
+    (ArrivalState.PREPARED, On.RETRY): _row(ArrivalState.PREPARED, Do.SEND_MIGTOACK),
+    (ArrivalState.PREPARED, On.MIGABORT): _GIVEN_UP,
+    (ArrivalState.PREPARED, On.TROUBLE): _GIVEN_UP,
+    (ArrivalState.PREPARED, On.GIVE_UP): _GIVEN_UP,
+    (ArrivalState.EXPECTING, On.MIGTO): _row(ArrivalState.EXPECTING, Do.SEND_MIGTOACK),
+    (ArrivalState.EXPECTING, On.RETRY): _row(ArrivalState.EXPECTING, Do.SEND_MIGTOACK),
+    (ArrivalState.EXPECTING, On.MIGSYNC): _row(ArrivalState.EXPECTING, Do.STAGE),
+    (ArrivalState.EXPECTING, On.MIGSYNC_LAST): _row(ArrivalState.EXPECTING, Do.STAGE),
+    (ArrivalState.EXPECTING, On.STAGED): _row(ArrivalState.IMPORTING, Do.IMPORT),
+    (ArrivalState.EXPECTING, On.MIGABORT): _GIVEN_UP,
+    (ArrivalState.EXPECTING, On.TROUBLE): _GIVEN_UP,
+    (ArrivalState.EXPECTING, On.GIVE_UP): _GIVEN_UP,
+    (ArrivalState.IMPORTING, On.SAFE): _row(ArrivalState.SERVING, Do.ANNOUNCE, Do.SEND_WHOLE, Do.TELL_CLIENT),
+    (ArrivalState.SERVING, On.MIGSYNC_LAST): _row(ArrivalState.SERVING, Do.SEND_WHOLE),
+    (ArrivalState.SERVING, On.MIGABORT): _row(ArrivalState.SERVING, Do.SEND_WHOLE),
+    (ArrivalState.SERVING, On.RETRY): _row(ArrivalState.SERVING, Do.SEND_WHOLE, Do.TELL_CLIENT),
+    (ArrivalState.SERVING, On.MIGACK): _row(ArrivalState.DONE, Do.END, Do.TELL_CLIENT),
+    (ArrivalState.SERVING, On.GIVE_UP): _row(ArrivalState.DONE, Do.END, Do.TELL_CLIENT),
 }
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sterna.broker.session.session import Session
 from sterna.migration import messages
 from sterna.migration.messages import ClaimEntry, Claims
-from sterna.migration.move_host import HostedSession, MoveHost
+from sterna.migration.move_host import MoveHost
 
 #: Of the client identifiers the broker makes up, which nobody else has.
 MADE_UP = b"auto-"
@@ -72,7 +73,7 @@ class TransientClaims:
         elif ours:
             self._claim(client, session.user)  # it has a clock that is behind: the later claim counts
 
-    def _settle_users(self, node: str, session: HostedSession, wall: float, *, stands: bool) -> None:
+    def _settle_users(self, node: str, session: Session, wall: float, *, stands: bool) -> None:
         """Another user has come to another node under the same name.  The one that was here when its node
         heard of the other stays, and its node says so.  If both nodes do, the earlier one; only then clocks matter."""
         client = session.client_id

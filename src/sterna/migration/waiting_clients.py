@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.migration.directory import Directory
+from sterna.migration.move_host import MoveHost
 from sterna.migration.node_absence import NodeAbsence
-from sterna.migration.node_move_host import NodeMoveHost
 from sterna.mqtt.reasons import Reason
 
 #: A client that may have a new session soon waits so much longer for that.
@@ -26,11 +26,14 @@ class Parked(NamedTuple):
 
     connection: Connection
     user: str | None
+    greet: Callable[[], None]
+    """Let it in before its session is there;"""
     then: Callable[[], None]
+    """let it have its session."""
 
 
 class WaitingClients:
-    def __init__(self, host: NodeMoveHost, directory: Directory, absence: NodeAbsence) -> None:
+    def __init__(self, host: MoveHost, directory: Directory, absence: NodeAbsence) -> None:
         self._host = host
         self._directory = directory
         self._absence = absence
@@ -58,6 +61,13 @@ class WaitingClients:
         for parked in self._parked.pop(client, ()):
             if parked.connection.state != ConnectionState.CLOSED:
                 parked.then()
+
+    def greet(self, client: bytes, user: str | None) -> None:
+        """Its session is on its way here, and belongs to this user.  Gateways' clients are served elsewhere."""
+        parked = self.still_there(client)
+        newest = parked[-1] if parked else None
+        if newest is not None and not newest.connection.gateway and user in (None, newest.user):
+            newest.greet()
 
     def only_second(self, client: bytes) -> bool:
         """Is it still served through other connections, so that no session need be brought here?"""

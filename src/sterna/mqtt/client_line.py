@@ -27,11 +27,11 @@ _REFUSALS = {
 }
 
 
-class Accepted(NamedTuple):
+class ConnectAccepted(NamedTuple):
     """The server has let the client in."""
 
 
-class Refused(NamedTuple):
+class ConnectRefused(NamedTuple):
     reason: str
 
 
@@ -45,12 +45,12 @@ class Denied(NamedTuple):
     filters: tuple[bytes, ...]
 
 
-class Received(NamedTuple):
+class PublishReceived(NamedTuple):
     topic: bytes
     payload: bytes
 
 
-Event: TypeAlias = Accepted | Refused | Subscribed | Denied | Received
+Event: TypeAlias = ConnectAccepted | ConnectRefused | Subscribed | Denied | PublishReceived
 
 
 class ClientLine:
@@ -106,12 +106,12 @@ class ClientLine:
         if kind == _CONNACK:
             code = decode_connack(data, body, stop, MQTT_3_1_1).code
             self.is_open = not code
-            return Refused(_REFUSALS.get(code, f"return code {code}")) if code else Accepted()
+            return ConnectRefused(_REFUSALS.get(code, f"return code {code}")) if code else ConnectAccepted()
         if kind == _PUBLISH:
             topic, position = wire.read_binary(data, body, stop)
             if first >> 1 & 3:
                 _, position = wire.read_two(data, position, stop)
-            return Received(topic, data[position:stop])
+            return PublishReceived(topic, data[position:stop])
         if kind == _SUBACK:
             return self._suback(data, body, stop)
         if kind != _PINGRESP:

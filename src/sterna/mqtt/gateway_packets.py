@@ -31,7 +31,7 @@ Address = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
 Name = Annotated[str, msgspec.Meta(max_length=128)]
 
 
-class Hello(msgspec.Struct, tag=1, array_like=True, frozen=True):
+class GatewayHello(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """Gateway to node, before CONNECT: I am a gateway."""
 
     gateway: Name
@@ -54,7 +54,7 @@ class Cancel(msgspec.Struct, tag=3, array_like=True, frozen=True):
     """Node to gateway: the client stays here after all."""
 
 
-class Stopped(msgspec.Struct, tag=7, array_like=True, frozen=True):
+class GatewayStopped(msgspec.Struct, tag=7, array_like=True, frozen=True):
     """Node to gateway: all that this node had for the client has been sent, and of what the client sends from now on
     only acknowledgements are heard.  CANCEL takes it back."""
 
@@ -79,7 +79,7 @@ class Farewell(msgspec.Struct, tag=6, array_like=True, frozen=True):
     code: Annotated[int, msgspec.Meta(ge=0, le=255)]
 
 
-Control = Hello | Prepare | Cancel | Stopped | Redirect | Drained | Farewell
+Control = GatewayHello | Prepare | Cancel | GatewayStopped | Redirect | Drained | Farewell
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Control)
@@ -100,7 +100,7 @@ def decode(data: bytes, position: int, end: int) -> Control:
         control: Control = _decoder.decode(data[position:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise wire.malformed(f"control packet that cannot be read: {problem}") from None
-    if isinstance(control, Hello) and control.version != VERSION:
+    if isinstance(control, GatewayHello) and control.version != VERSION:
         raise ProtocolError(
             Reason.UNSUPPORTED_PROTOCOL_VERSION, f"gateway speaks version {control.version}, not {VERSION}"
         )

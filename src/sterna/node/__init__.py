@@ -1,1 +1,1 @@
-"""One node: the cores composed.  The only place where they meet."""
+"""One node: the cores composed.  Nobody else puts broker, journal, links and moves together."""

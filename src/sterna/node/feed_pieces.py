@@ -55,7 +55,7 @@ _MAGIC = 0x4E525453
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FeedQuestion:
     """Which rows a reader wants."""
 
     start: int
@@ -65,7 +65,14 @@ class Question:
     since_us: int | None = None
     until_us: int | None = None
     needles: tuple[bytes, ...] = ()
-    """Words one of which stands in every topic of interest; none if there are no such words.  See `needles_of`."""
+    """Words one of which stands in every message of interest; none if there are no such words.  See `needles_of`."""
+    publishers: frozenset[bytes] | None = None
+    qos: frozenset[int] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """No row of our own messages has to be looked at."""
+        return self.interest is None and self.until_us is None and self.publishers is None and self.qos is None
 
     def inside(self, offsets: Any) -> Any:
         """Which offsets lie in the range; None: all of them.  They grow."""
@@ -81,6 +88,10 @@ class Question:
         if self.interest is not None:
             masks.append(rows_of_interest(batch.column("topic"), self.interest))
         masks.append(rows_between(batch.column("received_at"), self.since_us, self.until_us))
+        if self.publishers is not None:
+            masks.append(pc.is_in(batch.column("publisher"), value_set=pa.array(self.publishers, pa.binary())))
+        if self.qos is not None:
+            masks.append(pc.is_in(batch.column("qos"), value_set=pa.array(self.qos, pa.uint8())))
         found = [mask for mask in masks if mask is not None]
         whole = found[0] if found else None
         for mask in found[1:]:
@@ -88,10 +99,14 @@ class Question:
         return None if whole is not None and whole.true_count == batch.num_rows else whole
 
 
-def needles_of(filters: Sequence[bytes]) -> tuple[bytes, ...]:
-    """For each filter the longest part of it that a matching topic must have; nothing if one has none."""
-    found = [max(re.split(rb"/?#|\+", topic_filter), key=len) for topic_filter in filters]
-    return tuple(dict.fromkeys(found)) if all(found) and len(found) <= NEEDLES_MAX else ()
+def needles_of(filters: Sequence[bytes] | None, publishers: Sequence[bytes] | None = None) -> tuple[bytes, ...]:
+    """For each filter the longest part of it that a matching topic must have, nothing if one has none; then the names
+    of publishers."""
+    found = [max(re.split(rb"/?#|\+", topic_filter), key=len) for topic_filter in filters or ()]
+    for words in (found, list(publishers or ())):
+        if words and all(words) and len(words) <= NEEDLES_MAX:
+            return tuple(dict.fromkeys(words))
+    return ()
 
 
 class Rot(NamedTuple):
@@ -122,7 +137,7 @@ class Picked:
             self.pieces.append((kind, [buffer]))
 
 
-def pick(data: bytes, question: Question, *, look: bool = True) -> Picked:
+def pick(data: bytes, question: FeedQuestion, *, look: bool = True) -> Picked:
     """Pieces to send of `data`, which begins with a frame and ends with one.
 
     About a microsecond per frame if nothing has to be looked into; without `look` nothing is.
@@ -130,7 +145,7 @@ def pick(data: bytes, question: Question, *, look: bool = True) -> Picked:
     picked = Picked()
     view = memoryview(data)
     unpack, crc32, find, needles = _HEADER.unpack_from, zlib.crc32, data.find, question.needles
-    plain = question.interest is None and question.until_us is None
+    plain = question.is_plain
     look_rows_min = LOOK_ROWS_MIN if look else 1 << 32
     run = position = 0  # what lies between them is to be sent as it lies
     while position + HEADER_BYTES <= len(data):
@@ -169,7 +184,7 @@ def pick(data: bytes, question: Question, *, look: bool = True) -> Picked:
     return picked
 
 
-def _look(frame: memoryview, question: Question) -> tuple[bool, tuple[int, bytes] | None]:
+def _look(frame: memoryview, question: FeedQuestion) -> tuple[bool, tuple[int, bytes] | None]:
     """Send the frame as it lies?  If not: how many rows of it to send, and these."""
     header = parse_header(bytes(frame[:HEADER_BYTES]))
     assert header is not None
@@ -288,7 +303,7 @@ def _cuts(data: memoryview) -> Iterator[Rows]:
         yield Rows(batch, pc.add(places.cast(pa.int64()), base), repeated([(epoch, batch.num_rows)]))
 
 
-def table_of(rows: Rows, question: Question, node: str, columns: Sequence[str] | None = None) -> Any:
+def table_of(rows: Rows, question: FeedQuestion, node: str, columns: Sequence[str] | None = None) -> Any:
     """The rows that were asked for as a batch of the table; None if there are none.  Raises JournalCorrupt."""
     try:
         return _table_of(rows, question, node, columns)
@@ -296,7 +311,7 @@ def table_of(rows: Rows, question: Question, node: str, columns: Sequence[str] |
         raise JournalCorrupt(f"what the node sent are no messages: {error}") from error
 
 
-def _table_of(rows: Rows, question: Question, node: str, columns: Sequence[str] | None) -> Any:
+def _table_of(rows: Rows, question: FeedQuestion, node: str, columns: Sequence[str] | None) -> Any:
     batch, offsets, epochs = rows
     mask, inside = question.mask(batch), question.inside(offsets)
     if inside is not None:

@@ -1,6 +1,6 @@
 """How a reader and a node each prove to the other that they know the feed's token, without saying it.
 
-Who listens learns neither the token nor a proof that could be used again, as each side brings random bytes of its own.
+A listener learns neither the token nor a proof that could be used again, as each side brings random bytes of its own.
 A reader takes nonces of the one length only, so that no node can have it make a proof that is a node's.
 """
 

@@ -99,8 +99,10 @@ class ForeignSession:
             self._broker.counters.dropped("retained-full")
         elif silently:
             self._broker.ingress.retain_only(message)
-        else:
+        elif message.qos:
             self._broker.ingress.publish(message)
+        else:
+            self._broker.ingress.publish_qos0(message, session)
 
     def takes(self, topic: bytes) -> bool:
         """HOT."""

@@ -19,7 +19,6 @@ from sterna.broker.delivery.routes import Route
 from sterna.broker.delivery.share_targets import is_decided
 from sterna.broker.session.outbox import send_to_all
 from sterna.migration.move_manager import MoveManager
-from sterna.migration.node_move_host import NodeMoveHost
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
@@ -28,6 +27,7 @@ from sterna.node.late_decisions import give
 from sterna.node.management import Management
 from sterna.node.membership import Membership
 from sterna.node.network_settings import NetworkSettings, NetworkWorld
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.node.part_exchange import PartExchange
 from sterna.node.remote_shares import HandingOver, SharedElsewhere, SharesLeft
 from sterna.node.share_decisions import decide
@@ -44,7 +44,7 @@ from sterna.routing.message_frames import LooseRecord
 from sterna.routing.router import Router
 from sterna.routing.strategies import make_strategy
 from sterna.routing.strategy import RoutingOutput, Strategy
-from sterna.vocabulary.identity import Identity, Stamp, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVector
 
 #: Size of a shared subscription besides its name, in an announcement.
 SHARE_OVERHEAD_BYTES = 16
@@ -62,6 +62,9 @@ class _ByLetter:
 
     def reachable(self) -> list[str]:
         return self._router.paths.origins
+
+    def version_of(self, node: str) -> int:
+        return self._router.paths.version_of(node)
 
     def send(self, to: str, body: bytes) -> bool:
         return self._router.post(to, About.MANAGEMENT, body)
@@ -99,7 +102,7 @@ class Network:
             now=now,
             schedule=schedule,
         )
-        self.carrying = Carrying(settings.routing, self.router, now, lambda: broker.wall)
+        self.carrying = Carrying(settings.routing, self.router, now, lambda: broker.wall, schedule, self.age)
         self.links = Links(settings.link, self, now=now, schedule=schedule, rng=rng)
         make_overlay = settings.overlay or static(Member(settings.link.network, self.node, settings.link.key))
         self.overlay: Overlay = make_overlay(self, now=now, schedule=schedule, rng=rng)
@@ -186,6 +189,9 @@ class Network:
     def drop_link(self, peer: str, reason: str) -> None:
         self.links.close(peer, reason)
 
+    def silent_s(self, peer: str) -> float:
+        return self.links.silent_s(peer)
+
     def send_datagram(self, address: str, data: bytes) -> None:
         self._world.send_datagram(address, data)
 
@@ -263,7 +269,7 @@ class Network:
             self.report("what a node said makes no sense and was left out", node=source, reason=reason, so_far=left_out)
 
     def namesake_found(self, link: str) -> None:
-        reason = "what one of them says is taken for old by the others; rename one"
+        reason = "what one of them says is taken for old by the others; rename one, or this one if it lost its data"
         self.report("another node in the network has the name of this one", node=self.node, peer=link, reason=reason)
 
     # -- the broker tells: interest --
@@ -316,7 +322,7 @@ class Network:
     def when_known(self, action: Callable[[], None], *, heard: bool) -> None:
         self._look_again()
         if heard or self._partials.untold:
-            self.router.when_heard(action)
+            self.router.when_heard(action, of_interest=True)
         else:
             self.router.when_known(action)
 
@@ -467,13 +473,15 @@ class Network:
         """HOT.  Payloads of one size to subscribers without wishes of their own: the same packets for all of them."""
         broker = self._broker
         count, size = len(payloads), len(payloads[0])
+        if broker.counters.flows is not None:
+            broker.counters.flows.saw(topic, "", count)
         missed = 0
         if route.plain_3_1_1:
             head = publish_head(0x30, topic, size)
-            missed = send_to_all(route.plain_3_1_1, head + head.join(payloads), broker.state.dirty)
+            missed = send_to_all(route.plain_3_1_1, head + head.join(payloads), count, broker.state.dirty)
         if route.plain_5:
             head = publish_head(0x30, topic, size + 1) + b"\x00"
-            missed += send_to_all(route.plain_5, head + head.join(payloads), broker.state.dirty)
+            missed += send_to_all(route.plain_5, head + head.join(payloads), count, broker.state.dirty)
         outboxes = route.plain_3_1_1 + route.plain_5
         broker.counters.publish_sent += (len(outboxes) - missed) * count
         broker.counters.publish_bytes_sent += (len(outboxes) - missed) * count * size
@@ -485,14 +493,17 @@ class Network:
     def remember(self, message: Message) -> None:
         self._broker.ingress.remember(message)
 
-    def filters(self) -> list[bytes] | None:
+    def filters(self, carrier: str = "") -> list[bytes] | None:
         """The filters of our clients, for a FETCH; None: everything."""
         if self.router.strategy.everything():
             return None
-        return self.carrying.filters([*self._broker.routes.filters(), *self._left.filters()])
+        return self.carrying.filters([*self._broker.routes.filters(), *self._left.filters()], carrier)
 
     def carried_page(self, fetch: Fetch) -> CarriedPage | None:
         return self.carrying.page(fetch) if self.carrying.is_on else None
+
+    def read_from_carrier(self, origin: str, reached: Stamp) -> None:
+        self.carrying.read_from_carrier(origin, reached)
 
     def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> Excerpt:
         journal, until, late = self._broker.journal, self.frontier(), self._broker.state.late_shares
@@ -500,8 +511,8 @@ class Network:
         if unread is None:
             return read_own(journal, after, until, filters, reader, late)
         offset, origin, stamp = unread
-        last = Stamp(journal.epoch_of(offset - 1), offset - 1) if offset else after
-        excerpt = read_own(journal, after, max(after, min(until, last)), filters, reader, late)
+        last = min(until, self._stamp_before(offset))
+        excerpt = read_own(journal, after, max(after, last), filters, reader, late)
         return replace(excerpt, complete=False, needs=(origin, stamp) if excerpt.complete else None)
 
     def decide_late(self, reader: str, groups: list[bytes], after: Stamp, then: Callable[[], None]) -> None:
@@ -509,6 +520,18 @@ class Network:
 
     def frontier(self) -> Stamp:
         return Stamp(self._epoch, self._frontier)
+
+    def in_turn_up_to(self, have: VersionVector) -> Stamp:
+        unread = self.moving.publisher_order.first_unread(0, have)
+        if unread is None or unread[0] > self._frontier:
+            return self.frontier()
+        return self._stamp_before(unread[0])
+
+    def comes_after(self, stamp: Stamp) -> VersionVector:
+        return self.moving.publisher_order.comes_after(stamp.sequence)
+
+    def _stamp_before(self, offset: int) -> Stamp:
+        return Stamp(self._broker.journal.epoch_of(offset - 1), offset - 1) if offset else BEFORE_ALL
 
     def age(self) -> float:
         return self._membership.age(self._broker.now, self._broker.wall)
@@ -532,12 +555,20 @@ class Network:
         self.carrying.lost(origin)
         self.report("what was missed is no longer kept", origin=origin, messages_at_most=messages, reason="retention")
 
-    def read_out_of_turn(self, origin: str, before: str) -> None:
+    def read_out_of_turn(self, origin: str, before: str, read: Stamp, upto: Stamp, waited_s: float) -> None:
         self.moving.counters.out_of_turn += 1
-        reason = "a publisher went there, and what it published before cannot be read"
-        self.report("a node is read out of turn", origin=origin, before=before, reason=reason)
+        self.report(
+            "a node is read out of turn",
+            origin=origin,
+            before=before,
+            first=read.sequence + 1,
+            last=upto.sequence,
+            waited_s=round(waited_s, 3),
+            reason="a publisher went there, and what it published before cannot be read",
+        )
 
     def origin_found(self, origin: str) -> None:
+        self.management.sharing.found(origin)
         self.carrying.origin_found(origin)
         self._partials.found(origin)
         self.moving.path_changed(origin)

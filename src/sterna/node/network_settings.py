@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sterna.migration.settings import MigrationSettings
-from sterna.operators.settings import Settings as OperatorSettings
+from sterna.operators.settings import OperatorSettings as OperatorSettings
 from sterna.overlay.link_settings import LinkSettings
 from sterna.overlay.neighbours import OverlayMaker
 from sterna.routing.strategy import RoutingSettings

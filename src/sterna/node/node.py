@@ -22,7 +22,7 @@ from sterna.broker.broker import Broker, World
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.delivery.queue_retention import Sweep
 from sterna.broker.limits import Limits
-from sterna.broker.recovery import CAME, CLOCK, EVACUATION, OWNERS, RUNNING, VECTOR, Replay
+from sterna.broker.recovery import ACCESS, CAME, CLOCK, EVACUATION, KEPT, OWNERS, RUNNING, VECTOR, Replay
 from sterna.broker.session import stored_session
 from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.snapshots import (
@@ -40,7 +40,7 @@ from sterna.journal.store import BEGINNING, Position, Store
 from sterna.node.network import Network
 from sterna.node.network_settings import NetworkSettings, NetworkWorld
 from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.operators.settings import Settings as OperatorSettings
+from sterna.operators.settings import OperatorSettings as OperatorSettings
 
 #: A wall clock that is this far from steady time was set, and did not just drift.
 CLOCK_JUMP_S = 60.0
@@ -59,6 +59,8 @@ class Saved:
     position: Position = BEGINNING
     sessions: Mapping[str, bytes] = field(default_factory=dict)
     retained: Mapping[bytes, bytes] = field(default_factory=dict)
+    epoch: int = 0
+    """Of the last start, though it may have written nothing to the journal; 0: there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,12 @@ class StartReport:
     impossible_count: int
 
 
+def epoch_before(last: int, wall: float) -> int:
+    """A start gets an epoch above this: greater than any before, even if the disk that counted them is gone, because
+    other nodes would take messages of an earlier epoch for old."""
+    return max(last, int(wall) - 1)
+
+
 class Node:
     def __init__(
         self,
@@ -122,8 +130,7 @@ class Node:
         operators: OperatorSettings | None = None,
         functions: Functions = NO_FUNCTIONS,
     ) -> None:
-        """`alone`: it will not join others.  Wills of those who were connected when it was killed are published at
-        once then, else when it has joined: who shares a subscription elsewhere is to have them too."""
+        """`alone`: it joins no others.  Else wills of a node that was killed wait: others may share them."""
         self._world = world
         self._rng = rng
         operators = operators or OperatorSettings()
@@ -136,7 +143,8 @@ class Node:
         # Before the first write: if the disk is full, this may be what makes room for it.
         self._held = held
         self.journal.enforce_retention(now=wall, checkpoint=saved.position if durable else None, held=held())
-        self.journal.begin_epoch(next_epoch(recovery.last_epoch))
+        is_first = durable and not max(saved.epoch, recovery.last_epoch)
+        self.journal.begin_epoch(next_epoch(recovery.last_epoch), is_first=is_first)
         replay.resolve(self.journal.read, self.journal.epoch_of)
         recorded = settings.deliveries and durable
         self.broker = Broker(
@@ -146,6 +154,7 @@ class Node:
             self.broker.ingress.keep([topic_filter.encode() for topic_filter in settings.keep])
         self.broker.tell_time(now, wall)
         self.broker.heard_clock(wall + state.clock_ahead_s)
+        self.broker.renewal.recovered(access)
         self.broker.started_at = now
         away_s = self._run_from(state, now, wall)
         self._sweep = Sweep(self.broker.state, self.broker.delivery, self.broker.log, self.broker.reports)
@@ -249,6 +258,12 @@ class Node:
         # Once to be kept, now to end with its connection: a crash is the end of that.
         gone += [session.name() for session in log.changed.values() if not session.expiry_s]
         sessions[RUNNING] = msgspec.msgpack.encode((self.broker.running_clock, self.broker.wall))
+        if self.broker.state.access_register.is_changed:
+            sessions[ACCESS] = self.broker.state.access_register.snapshot()
+            self.broker.state.access_register.is_changed = False
+        if self.broker.state.kept_values.is_changed:
+            sessions[KEPT] = self.broker.state.kept_values.snapshot()
+            self.broker.state.kept_values.is_changed = False
         self._share_changes(sessions, gone)
         computed, ended = self.broker.routes.computations.saved()
         sessions |= computed
@@ -299,6 +314,12 @@ class Node:
         log = self.broker.log
         for name in (*changes.sessions, *changes.sessions_gone):
             if name in (VECTOR, RUNNING, CAME):
+                continue
+            if name == ACCESS:
+                self.broker.state.access_register.is_changed = True
+                continue
+            if name == KEPT:
+                self.broker.state.kept_values.is_changed = True
                 continue
             if name.startswith(OWNERS):
                 if self.network is not None:

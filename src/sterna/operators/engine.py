@@ -17,7 +17,7 @@ from sterna.operators.aggregates import Aggregate
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.sources import ComputedSource, Source, source_of
 from sterna.operators.spatial import spatial_of
 from sterna.operators.stages import Counts, Difference, Outgrown, ResultStage, RuleStage, Stage
@@ -29,7 +29,9 @@ _VERSION = 1
 _State = tuple[int, bytes, int, str, tuple[int, int, int, int], list[bytes]]
 
 
-def stage_of(operator: Operator, after: Stage, counts: Counts, settings: Settings, since_us: int) -> Stage | None:
+def stage_of(
+    operator: Operator, after: Stage, counts: Counts, settings: OperatorSettings, since_us: int
+) -> Stage | None:
     """The stage that does an operator's work; None for functions and text rules, which the source is for."""
     if operator.family is Family.RULE:
         return RuleStage(after, counts, operator)
@@ -58,7 +60,7 @@ class Engine:
     )
 
     def __init__(
-        self, expression: Expression, settings: Settings, since_us: int, functions: Functions = NO_FUNCTIONS
+        self, expression: Expression, settings: OperatorSettings, since_us: int, functions: Functions = NO_FUNCTIONS
     ) -> None:
         """`since_us`: the instant of subscription, where windows may be anchored and before which nothing counts."""
         self._expression = expression
@@ -73,10 +75,12 @@ class Engine:
         last = self._chain(settings, since_us)
         self._source: Source = source_of(expression, last, settings, functions)
 
-    def _chain(self, settings: Settings, since_us: int) -> Stage:
+    def _chain(self, settings: OperatorSettings, since_us: int) -> Stage:
         return self._behind(self._result, self._expression.operators, settings, since_us)
 
-    def _behind(self, after: Stage, operators: tuple[Operator, ...], settings: Settings, since_us: int) -> Stage:
+    def _behind(
+        self, after: Stage, operators: tuple[Operator, ...], settings: OperatorSettings, since_us: int
+    ) -> Stage:
         """The stages, outermost first."""
         for operator in operators:
             stage = stage_of(operator, after, self.counts, settings, since_us)
@@ -90,6 +94,7 @@ class Engine:
 
     def message(self, topic: bytes, payload: bytes, time_us: int) -> bytes | None:
         """A message whose topic matches the filter.  The payload to publish, if any."""
+        self.counts.taken += 1
         try:
             time_us = self._begin(time_us)
             if not self._source.take(time_us, topic, payload):
@@ -112,6 +117,7 @@ class Engine:
     def computed(self, topic: bytes, value: float | None, time_us: int) -> bytes | None:
         """Takes the result of a data processing function for a message, made elsewhere; None if it failed."""
         source = self._source
+        self.counts.taken += 1
         try:
             time_us = self._begin(time_us)
             assert isinstance(source, ComputedSource)

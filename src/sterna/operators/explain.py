@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.split import halves
 from sterna.operators.types import StreamType, check
 from sterna.operators.window_division import Division, division
@@ -22,7 +22,7 @@ _KEPT = {
 }
 
 
-def merged(expression: Expression, settings: Settings) -> Operator | None:
+def merged(expression: Expression, settings: OperatorSettings) -> Operator | None:
     """The aggregate that is computed in parts, where the messages are; None if these have to come to one place.  On
     Spark that is a period over single messages, between nodes what `halves` says."""
     if placed(expression, settings)[0] == "spark":
@@ -31,7 +31,7 @@ def merged(expression: Expression, settings: Settings) -> Operator | None:
     return None if found is None else expression.operators[len(found.outside)]
 
 
-def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
+def placed(expression: Expression, settings: OperatorSettings) -> tuple[str, str]:
     """Which engine computes it, node or spark, and why."""
     engine, words = settings.engine_of(expression.topic_filter)
     if engine == "node":
@@ -50,7 +50,7 @@ def _on_spark(expression: Expression) -> str:
     return f"{in_order}sterna pipeline operators must run"
 
 
-def _placed_by_length(expression: Expression, settings: Settings) -> tuple[str, str]:
+def _placed_by_length(expression: Expression, settings: OperatorSettings) -> tuple[str, str]:
     if expression.function:
         return "node", "functions run in nodes unless Spark is chosen"
     if expression.forwards:
@@ -70,7 +70,7 @@ Step = tuple[str, str, str]
 """The work, its result, and a remark."""
 
 
-def steps_of(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[Step]:
+def steps_of(expression: Expression, settings: OperatorSettings, functions: Functions = NO_FUNCTIONS) -> list[Step]:
     """From the messages to the result, and which engine computes it."""
     streams = check(expression)
     parts = merged(expression, settings)
@@ -83,13 +83,13 @@ def steps_of(expression: Expression, settings: Settings, functions: Functions = 
     return steps
 
 
-def explain(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[str]:
+def explain(expression: Expression, settings: OperatorSettings, functions: Functions = NO_FUNCTIONS) -> list[str]:
     steps = steps_of(expression, settings, functions)
     wide, wider = (max(len(step[column]) for step in steps) for column in (0, 1))
     return [f"{name:{wide}}  {gives:{wider}}  {kept}".rstrip() for name, gives, kept in steps]
 
 
-def _kept(operator: Operator, settings: Settings, functions: Functions) -> str:
+def _kept(operator: Operator, settings: OperatorSettings, functions: Functions) -> str:
     if operator.family is Family.FUNCTION:
         function = functions.get(operator.name)
         return "no such function on this node" if function is None else function.returns

@@ -9,7 +9,7 @@ import msgspec
 
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Operator
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.spatial import Spatial, spatial_of
 from sterna.operators.stages import Counts, Outgrown, Stage
 
@@ -100,7 +100,7 @@ class PartEngine(Engine):
     silent: Silent
     spatial: Spatial
 
-    def _chain(self, settings: Settings, since_us: int) -> Stage:
+    def _chain(self, settings: OperatorSettings, since_us: int) -> Stage:
         aggregate, *rest = self._expression.operators
         self.silent = Silent(self.counts)
         self.spatial = spatial_of(self.silent, self.counts, aggregate, settings)

@@ -11,7 +11,7 @@ from sterna.operators.aggregates import Aggregate, aggregate_of, from_wire
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression, Operator
 from sterna.operators.part_engine import PartEngine, Silent
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.spatial import spatial_of
 from sterna.operators.split import halves
 from sterna.operators.stages import Counts, Outgrown, Stage
@@ -51,7 +51,7 @@ class Merge:
         "remotes",
     )
 
-    def __init__(self, own: PartEngine, place: str, settings: Settings) -> None:
+    def __init__(self, own: PartEngine, place: str, settings: OperatorSettings) -> None:
         self._own = own
         self._place = place
         self._counts = Counts()
@@ -231,7 +231,7 @@ class OuterEngine(Engine):
 
     _first: Stage
 
-    def _chain(self, settings: Settings, since_us: int) -> Stage:
+    def _chain(self, settings: OperatorSettings, since_us: int) -> Stage:
         self._first = self._behind(self._result, outside_of(self._expression), settings, since_us)
         return self._first
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from sterna.operators.expression import AGGREGATING, Expression, Family, Operator
 from sterna.operators.payload_values import field_of, number_in, number_of, text_in, text_of
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ Updates = list[Update]
 
 
 class Reference:
-    def __init__(self, expression: Expression, settings: Settings, since: int) -> None:
+    def __init__(self, expression: Expression, settings: OperatorSettings, since: int) -> None:
         self.expression = expression
         self.settings = settings
         self.since = since

@@ -13,8 +13,8 @@ EngineName = Literal["auto", "node", "spark"]
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """Who computes expressions over these topics: the first table whose filter has all topics of an expression decides,
-    before `engine` in `[operators]`."""
+    """The engine that computes expressions over these topics: the first table whose filter has all topics of an
+    expression decides, before `engine` in `[operators]`."""
 
     filter: str
     """Topics the choice is for."""
@@ -27,7 +27,7 @@ class EngineChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OperatorSettings:
     """Subscriptions that compute, see [operators](operators.md)."""
 
     expiry_s: Annotated[float, Allowed(0.001)] = 3600.0
@@ -82,7 +82,7 @@ class Settings:
     """With `engine = "auto"`: windows at least this long are Spark's."""
 
     def engine_of(self, topic_filter: bytes) -> tuple[EngineName, str]:
-        """Who is to compute expressions over these topics, and the words of the configuration that say so."""
+        """The engine for expressions over these topics, and the words of the configuration that say so."""
         for choice in self.engines:
             if choice.covers(topic_filter):
                 return choice.engine, f'[[operators.engines]] filter = "{choice.filter}" engine = "{choice.engine}"'

@@ -10,7 +10,7 @@ from sterna.operators.exact_sum import NUMBER_MAX
 from sterna.operators.expression import Expression, Family
 from sterna.operators.functions import Compute, Functions
 from sterna.operators.payload_values import field_of, number_in, number_of, text_in, text_of
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.stages import Counts, Stage
 
 
@@ -118,7 +118,7 @@ class LastValue(Stage):
         self.value = value
 
 
-def source_of(expression: Expression, after: Stage, settings: Settings, functions: Functions) -> Source:
+def source_of(expression: Expression, after: Stage, settings: OperatorSettings, functions: Functions) -> Source:
     innermost = expression.operators[-1]
     field, bytes_max = innermost.field, settings.field_payload_bytes
     if innermost.family is Family.FUNCTION:

@@ -14,7 +14,7 @@ import msgspec
 
 from sterna.operators.aggregates import Aggregate, Greatest, Last, Removable, aggregate_of
 from sterna.operators.expression import Operator
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.stages import Answering, Counts, Outgrown, Stage
 
 #: Stale entries a heap may hold beyond as many as there are values.
@@ -28,7 +28,7 @@ class Spatial(Answering):
 
     __slots__ = ("admitted", "expiring", "expiry_us", "heard", "newest_us", "topics_max", "values")
 
-    def __init__(self, after: Stage, counts: Counts, settings: Settings) -> None:
+    def __init__(self, after: Stage, counts: Counts, settings: OperatorSettings) -> None:
         super().__init__(after, counts)
         self.expiry_us = settings.expiry_us
         self.topics_max = settings.topics
@@ -161,7 +161,7 @@ class SpatialSum(Spatial):
 
     __slots__ = ("operator", "sums")
 
-    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: Settings) -> None:
+    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: OperatorSettings) -> None:
         super().__init__(after, counts, settings)
         self.operator = operator
         self.clear()
@@ -190,7 +190,7 @@ class SpatialGreatest(Spatial):
 
     __slots__ = ("heap", "sign")
 
-    def __init__(self, after: Stage, counts: Counts, sign: float, settings: Settings) -> None:
+    def __init__(self, after: Stage, counts: Counts, sign: float, settings: OperatorSettings) -> None:
         super().__init__(after, counts, settings)
         self.sign = -sign
         self.clear()
@@ -227,7 +227,7 @@ class SpatialGreatest(Spatial):
 class SpatialLast(Spatial):
     __slots__ = ("heap",)
 
-    def __init__(self, after: Stage, counts: Counts, settings: Settings) -> None:
+    def __init__(self, after: Stage, counts: Counts, settings: OperatorSettings) -> None:
         super().__init__(after, counts, settings)
         self.clear()
 
@@ -261,7 +261,7 @@ class SpatialLast(Spatial):
         return found
 
 
-def spatial_of(after: Stage, counts: Counts, operator: Operator, settings: Settings) -> Spatial:
+def spatial_of(after: Stage, counts: Counts, operator: Operator, settings: OperatorSettings) -> Spatial:
     if operator.aggregate == "LAST":
         return SpatialLast(after, counts, settings)
     if operator.aggregate in ("MIN", "MAX"):

@@ -15,11 +15,13 @@ from sterna.operators.expression import Operator
 
 
 class Counts:
-    """Values that did not lead to a result, and why."""
+    """Messages, and values that did not lead to a result, and why."""
 
-    __slots__ = ("clamped", "ignored", "not_finite", "overflow")
+    __slots__ = ("clamped", "ignored", "not_finite", "overflow", "taken")
 
     def __init__(self) -> None:
+        #: Messages that this engine was given since it was made.
+        self.taken = 0
         #: Messages that hold no such value: no number, no such field, a function that failed.
         self.ignored = 0
         #: Events whose time lay before one already seen; they count as of that one.

@@ -19,7 +19,7 @@ from sterna.operators.engine import Engine, stage_of
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.sources import Source, source_of
 from sterna.operators.stages import Counts, Stage
 from sterna.operators.windows import window_end
@@ -33,8 +33,8 @@ _State = tuple[bytes, int, list[tuple[int, bytes]]]
 class Division(Enum):
     """How messages may be dealt out to several places, which Spark calls tasks; the value is how a plan says it."""
 
-    BY_MESSAGE = "every task makes parts of what it reads; only parts meet in one task"
-    BY_TOPIC = "topics are dealt out to the tasks, in order; only parts meet in one task"
+    BY_MESSAGE = "every task makes parts of what it reads, then of whole windows; only windows meet in one task"
+    BY_TOPIC = "topics are dealt out to the tasks, in order, then windows; only windows meet in one task"
     NONE = "all messages go through one task, in order"
 
 
@@ -53,7 +53,7 @@ class WindowAggregates(Stage):
 
     __slots__ = ("anchor_us", "length_us", "operator", "settings", "windows")
 
-    def __init__(self, counts: Counts, operator: Operator, settings: Settings, since_us: int) -> None:
+    def __init__(self, counts: Counts, operator: Operator, settings: OperatorSettings, since_us: int) -> None:
         super().__init__(None, counts)
         self.operator = operator
         self.length_us = settings.period_us(operator.period)
@@ -95,7 +95,7 @@ class _Window:
         self.held: _Held = {}
         self.buckets = 0
 
-    def aggregate(self, key: bytes, operator: Operator, settings: Settings) -> Aggregate | None:
+    def aggregate(self, key: bytes, operator: Operator, settings: OperatorSettings) -> Aggregate | None:
         found = self.held.get(key)
         if self.buckets > settings.buckets or (found is None and len(self.held) > settings.topics):
             return None
@@ -129,7 +129,7 @@ class Collected(Stage):
             self.values.append(value)
 
 
-def _inside(expression: Expression, after: Stage, settings: Settings, functions: Functions) -> Source:
+def _inside(expression: Expression, after: Stage, settings: OperatorSettings, functions: Functions) -> Source:
     """The stages between the messages and the innermost aggregate."""
     periodic = _periodic(expression)
     for operator in expression.operators[expression.operators.index(periodic) + 1 :]:
@@ -143,7 +143,7 @@ def _inside(expression: Expression, after: Stage, settings: Settings, functions:
 class InnerValues:
     """The aggregated values of a topic's messages, where each can be looked at by itself."""
 
-    def __init__(self, expression: Expression, settings: Settings) -> None:
+    def __init__(self, expression: Expression, settings: OperatorSettings) -> None:
         self._end = Collected(Counts())
         self._source = _inside(expression, self._end, settings, NO_FUNCTIONS)
 
@@ -160,7 +160,7 @@ class PartialWindows:
     """Where messages are.  Those before the subscription do not count."""
 
     def __init__(
-        self, expression: Expression, settings: Settings, since_us: int, functions: Functions = NO_FUNCTIONS
+        self, expression: Expression, settings: OperatorSettings, since_us: int, functions: Functions = NO_FUNCTIONS
     ) -> None:
         self.counts = Counts()
         self.since_us = since_us
@@ -182,10 +182,32 @@ class PartialWindows:
         return [(end_us, window.to_wire()) for end_us, window in sorted(windows.items())]
 
 
+class JoinedParts:
+    """On the way: parts of the same window become one.  The rest of the expression is for `MergedWindows`."""
+
+    def __init__(self, expression: Expression, settings: OperatorSettings, since_us: int) -> None:
+        self._ends = WindowAggregates(Counts(), _periodic(expression), settings, since_us)
+
+    def merge(self, end_us: int, part: bytes) -> None:
+        """May raise StateError."""
+        self._ends.merge(end_us, _from_wire(part))
+
+    def take(self) -> list[tuple[int, bytes]]:
+        windows, self._ends.windows = self._ends.windows, {}
+        return [(end_us, window.to_wire()) for end_us, window in sorted(windows.items())]
+
+
+def _from_wire(part: bytes) -> _Wire:
+    try:
+        return msgspec.msgpack.decode(part, type=_Wire)
+    except msgspec.DecodeError as error:
+        raise StateError(f"a damaged part: {error}") from None
+
+
 class MergedWindows:
     """Where parts meet."""
 
-    def __init__(self, expression: Expression, settings: Settings, since_us: int) -> None:
+    def __init__(self, expression: Expression, settings: OperatorSettings, since_us: int) -> None:
         self.engine = Engine(expression, settings, since_us)
         self._ends = WindowAggregates(self.engine.counts, _periodic(expression), settings, since_us)
         #: Windows that ended by then are closed.
@@ -197,10 +219,7 @@ class MergedWindows:
         if end_us <= self.now_us:
             self.engine.counts.clamped += 1
             end_us = window_end(self.now_us, ends.anchor_us, ends.length_us)
-        try:
-            ends.merge(end_us, msgspec.msgpack.decode(part, type=_Wire))
-        except msgspec.DecodeError as error:
-            raise StateError(f"a damaged part: {error}") from None
+        ends.merge(end_us, _from_wire(part))
 
     def advance(self, time_us: int) -> Iterator[tuple[int, bytes]]:
         """It is that late everywhere: (end of the window, payload to publish) of the windows that have ended."""

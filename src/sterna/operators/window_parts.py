@@ -14,7 +14,7 @@ from sterna.operators.aggregates import Aggregate, aggregate_of, from_wire
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Operator
 from sterna.operators.part_engine import Silent
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.stages import Counts, Outgrown, Stage
 from sterna.operators.windows import Periodic, results_of
 
@@ -30,7 +30,9 @@ class Reporting(Periodic):
 
     __slots__ = ("lost", "reports")
 
-    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: Settings, since_us: int) -> None:
+    def __init__(
+        self, after: Stage, counts: Counts, operator: Operator, settings: OperatorSettings, since_us: int
+    ) -> None:
         super().__init__(after, counts, operator, settings, since_us)
         #: End of a window -> what was in it.
         self.reports: dict[int, list[Item]] = {}
@@ -61,7 +63,7 @@ class WindowsPart(Engine):
 
     reporting: Reporting
 
-    def _chain(self, settings: Settings, since_us: int) -> Stage:
+    def _chain(self, settings: OperatorSettings, since_us: int) -> Stage:
         aggregate, *rest = self._expression.operators
         self.reporting = Reporting(Silent(self.counts), self.counts, aggregate, settings, since_us)
         self._periodic = self.reporting
@@ -115,7 +117,7 @@ class WindowsMerge:
 
     __slots__ = ("_own", "_topics_max", "late", "remotes")
 
-    def __init__(self, own: WindowsPart, settings: Settings) -> None:
+    def __init__(self, own: WindowsPart, settings: OperatorSettings) -> None:
         self._own = own
         self._topics_max = settings.topics
         self.remotes: dict[str, RemoteWindows] = {}

@@ -6,7 +6,7 @@ import msgspec
 
 from sterna.operators.aggregates import Aggregate, Removable, aggregate_of
 from sterna.operators.expression import Operator
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.sliding_span import Peaks, SlidingSpan
 from sterna.operators.stages import Answering, Counts, Outgrown, Stage
 
@@ -39,7 +39,7 @@ class Sliding(Answering):
 
     __slots__ = ("span_us", "values_max")
 
-    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: Settings) -> None:
+    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: OperatorSettings) -> None:
         super().__init__(after, counts)
         self.span_us = operator.span_us
         self.values_max = settings.window_values
@@ -95,7 +95,7 @@ class SlidingSum(Sliding):
 
     __slots__ = ("operator", "span")
 
-    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: Settings) -> None:
+    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: OperatorSettings) -> None:
         super().__init__(after, counts, operator, settings)
         self.operator = operator
         self.clear()
@@ -129,7 +129,7 @@ class SlidingGreatest(Sliding):
 
     __slots__ = ("peaks", "sign")
 
-    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: Settings) -> None:
+    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: OperatorSettings) -> None:
         super().__init__(after, counts, operator, settings)
         self.sign = 1.0 if operator.aggregate == "MAX" else -1.0
         self.clear()
@@ -155,7 +155,7 @@ class SlidingGreatest(Sliding):
         return None if greatest is None else greatest * self.sign
 
 
-def sliding_of(after: Stage, counts: Counts, operator: Operator, settings: Settings) -> Sliding:
+def sliding_of(after: Stage, counts: Counts, operator: Operator, settings: OperatorSettings) -> Sliding:
     if operator.aggregate in ("MIN", "MAX"):
         return SlidingGreatest(after, counts, operator, settings)
     return SlidingSum(after, counts, operator, settings)
@@ -167,7 +167,7 @@ class Periodic(Stage):
     __slots__ = ("anchor_us", "buckets", "buckets_max", "end_us", "held", "length_us", "operator", "topics_max")
 
     def __init__(
-        self, after: Stage, counts: Counts, operator: Operator, settings: Settings, since_us: int
+        self, after: Stage, counts: Counts, operator: Operator, settings: OperatorSettings, since_us: int
     ) -> None:  # fmt: skip
         super().__init__(after, counts)
         self.operator = operator

@@ -61,7 +61,7 @@ JITTER = (0.9, 1.1)
 
 
 class BeaconListener(Protocol):
-    """Who draws the conclusions."""
+    """The part that draws the conclusions."""
 
     @property
     def advert(self) -> Advert:
@@ -285,7 +285,7 @@ class BeaconExchange:
         for portion in portions[:INTRODUCTIONS_MAX]:
             self._out.send(peer.address, self._out.beacon(introduced=portion))
 
-    # Who is alive.
+    # -- peers that are alive --
 
     def doubt(self, name: str, patience_s: float) -> None:
         """Ask a peer whether it is still there; without an answer for so long (and two round trips) it is dead."""

@@ -86,7 +86,7 @@ class Channel:
         self.refusal: str | None = None
         #: Nothing is wrong, but another connection to the same node goes before this one.
         self.redundant = False
-        self._handshake = LinkHandshake(host.settings.key, is_dialler=is_dialler)
+        self._handshake = LinkHandshake(host.settings.key, is_dialler=is_dialler, speaks=host.settings.speaks)
         self._blocked = False
         self._buffer = b""
         self._sent = 0
@@ -100,6 +100,11 @@ class Channel:
     def peer(self) -> str | None:
         """Name of the node at the other end, as soon as it has said one."""
         return self.terms.node if self.terms is not None else None
+
+    @property
+    def version(self) -> int:
+        """Of the link protocol, as both sides have agreed on."""
+        return self._handshake.version
 
     @property
     def is_dialled(self) -> bool:

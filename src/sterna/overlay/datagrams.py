@@ -123,16 +123,16 @@ class Seal:
         except (ValueError, IndexError):
             return None
 
-    def signed(self, content: bytes) -> bytes:
+    def signed(self, content: bytes, mac_bytes: int = MAC_BYTES) -> bytes:
         """The content with its MAC."""
-        return content + self._mac(content)
+        return content + self._mac(content, mac_bytes)
 
-    def is_authentic(self, data: bytes) -> bool:
+    def is_authentic(self, data: bytes, mac_bytes: int = MAC_BYTES) -> bool:
         """Was this signed with the key of our network?"""
-        return compare_digest(self._mac(data[:-MAC_BYTES]), data[-MAC_BYTES:])
+        return compare_digest(self._mac(data[:-mac_bytes], mac_bytes), data[-mac_bytes:])
 
-    def _mac(self, content: bytes) -> bytes:
-        return blake2b(content, key=self.key, digest_size=MAC_BYTES).digest()
+    def _mac(self, content: bytes, mac_bytes: int) -> bytes:
+        return blake2b(content, key=self.key, digest_size=mac_bytes).digest()
 
 
 def checked_length(name: str, text: str, bytes_max: int) -> None:

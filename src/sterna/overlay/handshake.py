@@ -9,6 +9,9 @@
 
 A proof is an HMAC under the network's key over every byte said before it and a word for the direction.  So it shows
 that its maker has the key, answers this very nonce and read the same terms; it cannot be reflected or used again.
+
+Terms begin with the oldest version of the link protocol that their maker speaks, and name the newest.  The link is of
+the newest version that both speak.
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from sterna.vocabulary import versions
 from sterna.vocabulary.errors import SternaError
+from sterna.vocabulary.versions import Versions
 
-VERSION = 12
 HELLO, CHALLENGE, PROOF, WELCOME, REFUSAL = 1, 2, 3, 4, 5
 UNAUTHENTICATED_BYTES_MAX = 4096
 MESSAGE_BYTES_MAX = 1024
@@ -53,7 +57,7 @@ class HandshakeError(SternaError):
 
 
 class Terms(Struct, frozen=True, array_like=True):
-    """Who somebody is and what it insists on."""
+    """The identity of one side, and what it insists on."""
 
     network: Name
     node: Name
@@ -64,6 +68,8 @@ class Terms(Struct, frozen=True, array_like=True):
     nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
     frame_bytes: Number
     """Largest frame it takes."""
+    newest: Number = 0
+    """The newest version of the link protocol it speaks; less than the oldest: that one only."""
 
 
 class HandshakeClaim(Struct, frozen=True, array_like=True):
@@ -83,19 +89,22 @@ _Message = TypeVar("_Message", Terms, HandshakeClaim)
 class LinkHandshake:
     """One side of one handshake: remembers every byte, makes and checks proofs."""
 
-    __slots__ = ("_key", "_makes", "_said", "_wants", "is_dialler")
+    __slots__ = ("_key", "_makes", "_said", "_speaks", "_wants", "is_dialler", "version")
 
-    def __init__(self, key: bytes, *, is_dialler: bool) -> None:
+    def __init__(self, key: bytes, *, is_dialler: bool, speaks: Versions = versions.LINK) -> None:
         self._key = key
         self._said = b""
+        self._speaks = speaks
         self.is_dialler = is_dialler
+        #: Of the link, once the other side's terms are known.
+        self.version = speaks.oldest
         self._makes, self._wants = (_DIALLER, _ACCEPTOR) if is_dialler else (_ACCEPTOR, _DIALLER)
 
     def say(self, kind: int, message: Terms | HandshakeClaim) -> bytes:
         """The bytes to send."""
         body = msgspec.msgpack.encode(message)
         if kind in (HELLO, CHALLENGE):
-            body = _GREETING.pack(_MAGIC, VERSION) + body
+            body = _GREETING.pack(_MAGIC, self._speaks.oldest) + body
         if kind != HELLO:
             body += self._proof(self._makes, kind, body)
         self._said += framed(kind, body)
@@ -105,14 +114,22 @@ class LinkHandshake:
         """The terms in a HELLO or CHALLENGE.  A challenge's proof is checked by `check`, after the terms were."""
         if len(body) < _GREETING.size:
             raise HandshakeError("no link of ours", answer=False)
-        magic, version = _GREETING.unpack_from(body)
+        magic, oldest = _GREETING.unpack_from(body)
         if magic != _MAGIC:
             raise HandshakeError("no link of ours", answer=False)
-        if version != VERSION:
-            text = f"one node speaks version {version} of the link protocol, the other version {VERSION}"
-            raise HandshakeError(f"{text}; run the same release on both")
         end = len(body) if kind == HELLO else len(body) - _PROOF_BYTES
-        return _decoded(body[_GREETING.size : max(end, 0)], Terms)
+        try:
+            terms = _decoded(body[_GREETING.size : max(end, 0)], Terms)
+        except HandshakeError:
+            if oldest in self._speaks:
+                raise
+            raise HandshakeError(_no_common_version(Versions(oldest, oldest), self._speaks)) from None
+        theirs = Versions(oldest, max(oldest, terms.newest))
+        version = self._speaks.common(theirs)
+        if version is None:
+            raise HandshakeError(_no_common_version(theirs, self._speaks))
+        self.version = version
+        return terms
 
     def hear_claim(self, kind: int, body: bytes) -> HandshakeClaim:
         """The claim in a PROOF or WELCOME; its proof has to hold."""
@@ -135,6 +152,11 @@ class LinkHandshake:
 
     def _proof(self, word: bytes, kind: int, body: bytes) -> bytes:
         return hmac.digest(self._key, word + self._said + framed(kind, body), "sha256")
+
+
+def _no_common_version(theirs: Versions, ours: Versions) -> str:
+    text = f"one node speaks version {theirs} of the link protocol, the other version {ours}"
+    return f"{text}; run releases that follow each other on both"
 
 
 def framed(kind: int, body: bytes) -> bytes:

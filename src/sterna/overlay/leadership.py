@@ -1,4 +1,4 @@
-"""Who leads a partition, and which neighbour is the way to it: one leader per partition, a tree without circles.
+"""The leader of a partition, and the neighbour that is the way to it: one leader per partition, a tree without circles.
 
 A leader numbers its rounds.  A node may follow a neighbour only if what that says is *feasible*: of a newer round than
 anything this node has said itself, or of the same round and nearer to the leader than this node ever was in it, as in
@@ -16,6 +16,10 @@ NO_PATH = 255
 """The hops of a node that has lost its way to the leader."""
 REMEMBER_S = 60.0
 """Leaders nobody has spoken of for this long are dropped from memory."""
+STALE_ROUNDS = 8
+"""A leader whose rounds have not risen for the time of so many is gone."""
+PACE_WEIGHT = 0.25
+"""Of the last round, in the time between rounds."""
 LEADERS_MAX = 4096
 """Leaders remembered; with more, those heard of earliest are dropped."""
 
@@ -61,6 +65,8 @@ class LeaderOffer:
     passed_over: bool = False
     is_suspect: bool = False
     """It may stay the parent, and not become it."""
+    is_lossy: bool = False
+    """Half of what it says is lost."""
 
 
 class _Rounds:
@@ -71,6 +77,8 @@ class _Rounds:
         self.first = ""
         """The neighbour that brought this round first."""
         self.risen_at = 0.0
+        self.pace_s = 0.0
+        """The time between two rounds, or longer."""
         self.heard_at = 0.0
         self.least_round = 0
         """Rounds below this one prove nothing: the leader was found dead in the round before."""
@@ -123,6 +131,9 @@ class Leadership:
         known = self._knowledge(path.leader.name, path.leader.boot)
         known.heard_at = now
         if path.round > known.round:
+            if known.round >= 0:
+                pace = min(self._stale_s, (now - known.risen_at) / (path.round - known.round))
+                known.pace_s = max(pace, known.pace_s * (1 - PACE_WEIGHT) + pace * PACE_WEIGHT)
             known.round, known.risen_at, known.first = path.round, now, by
 
     def died(self, name: str, boot: int) -> None:
@@ -161,8 +172,11 @@ class Leadership:
         """Could this lead anywhere but back here, and is its leader still there?"""
         if path.leader.name == self._name or path.parent == self._name or path.hops >= NO_PATH - 1:
             return False
-        known = self._known[path.leader.name, path.leader.boot]
-        return path.round >= known.least_round and now - known.risen_at <= self._stale_s
+        known = self._known.get((path.leader.name, path.leader.boot))
+        if known is None:
+            return False  # nobody has spoken of it for long, not even who once offered the way to it
+        stale_s = max(self._stale_s, STALE_ROUNDS * known.pace_s)
+        return path.round >= known.least_round and now - known.risen_at <= stale_s
 
     def _follow(self, leader: Leader, offers: list[LeaderOffer], now: float) -> None:
         """Pick the parent among those that know a way to the leader."""
@@ -190,6 +204,7 @@ class Leadership:
     def _best(self, feasible: list[LeaderOffer], known: _Rounds) -> LeaderOffer | None:
         by_preference: Callable[[LeaderOffer], object] = lambda offer: (  # noqa: E731
             self._first_heard and offer.name != known.first,
+            offer.is_lossy,
             offer.path.hops,
             offer.since,
             offer.children,
@@ -198,18 +213,19 @@ class Leadership:
         return min(feasible, key=by_preference, default=None)  # type: ignore[arg-type]
 
     def _is_due(self, best: LeaderOffer, staying: LeaderOffer, now: float) -> bool:
-        """Has there been a shorter way for long enough?"""
+        """Has there been a shorter way, or one that loses less, for long enough?"""
         if best.name == staying.name:
             self._challenged_at = None
             return False
         if self._first_heard:
             return True
-        if best.path.hops >= staying.path.hops:
+        if (best.is_lossy, best.path.hops) >= (staying.is_lossy, staying.path.hops):
             self._challenged_at = None
             return False
         if self._challenged_at is None:
             self._challenged_at = now
-        return now - self._challenged_at >= self._steady_s
+        patience_s = self._steady_s / 4 if staying.is_lossy and not best.is_lossy else self._steady_s
+        return now - self._challenged_at >= patience_s
 
 
 def _is_feasible(path: LeaderPath, feasible: tuple[int, int] | None) -> bool:

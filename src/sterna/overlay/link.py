@@ -138,6 +138,7 @@ class Link:
         "peer_incarnation",
         "received",
         "session_id",
+        "version",
     )
 
     def __init__(
@@ -155,6 +156,8 @@ class Link:
         self.session_id = session_id
         self.peer_epoch = 0
         self.peer_incarnation = b""
+        #: Of the link protocol: the newest that both sides speak.
+        self.version = settings.speaks.oldest
         #: The newest count of connections the peer has told; a claim with a smaller one was made before that.
         self.peer_attachments = 0
         #: Largest body `send` takes; a larger one ends the session, for it would be missing in it.

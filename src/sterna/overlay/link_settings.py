@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from sterna.vocabulary import versions
 from sterna.vocabulary.settings import Allowed
+from sterna.vocabulary.versions import Versions
 
 GATHER_BYTES_MAX = 1024 * 1024
 """The largest `batch_bytes` any node may be set to: a receiver must be ready for it, whatever its own setting."""
@@ -59,6 +61,8 @@ class LinkSettings(LinkTuning):
     """The secret all nodes of the network share.  Any node that has it is believed."""
     certified: bool = False
     """A peer must show a certificate that names the node it says it is."""
+    speaks: Versions = versions.LINK
+    """Versions of the link protocol."""
 
     def __post_init__(self) -> None:
         assert 0 < self.batch_bytes <= GATHER_BYTES_MAX, "batch_bytes is out of range"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from random import Random
 from typing import Protocol
 
@@ -145,7 +146,8 @@ class Links:
     def terms(self) -> Terms:
         mine = self.settings
         nonce = self._rng.randbytes(NONCE_BYTES)
-        return Terms(mine.network, mine.node, mine.strategy, mine.epoch, self._incarnation, nonce, mine.frame_bytes)
+        who = mine.network, mine.node, mine.strategy, mine.epoch, self._incarnation
+        return Terms(*who, nonce, mine.frame_bytes, mine.speaks.newest)
 
     def objection(self, terms: Terms) -> tuple[str, str] | None:
         """Why a peer does not fit, and as much of that as somebody may know who has proved nothing yet."""
@@ -239,6 +241,11 @@ class Links:
             return None
         return link if link is not None and _is_same_process(link, terms) else None
 
+    def silent_s(self, peer: str) -> float:
+        """For how long nothing has come over the link with this peer; for ever if it has no connection."""
+        link = self.links.get(peer)
+        return inf if link is None or link.line is None else self._now() - link.line.heard
+
     def _is_carried(self, terms: Terms) -> bool:
         link = self._held(terms)
         return link is not None and link.connected
@@ -276,6 +283,7 @@ class Links:
         )
         link.peer_epoch = terms.epoch
         link.peer_incarnation = terms.incarnation
+        link.version = channel.version
         link.frame_bytes = min(self.settings.frame_bytes, terms.frame_bytes)
         self.links[terms.node] = link
         self._attach(link, channel, claim, 0)

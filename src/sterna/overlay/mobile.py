@@ -9,70 +9,34 @@ an origin are taken from one path.  A neighbour whose last three hellos are miss
 from __future__ import annotations
 
 from functools import partial
+from math import ceil
 from random import Random
 
 from sterna.overlay.datagrams import NAME_BYTES_MAX, Seal, checked_length
-from sterna.overlay.hellos import HEARD_MAX, LOW_COUNTER, Hello, close_hello, identity_of, open_hello
+from sterna.overlay.hello_pace import SOON_S, HelloPace
+from sterna.overlay.hellos import (
+    HEARD_MAX,
+    Hello,
+    ShortHello,
+    close_hello,
+    close_short_hello,
+    identity_of,
+    names_of,
+    open_hello,
+    path_said,
+    room_for_heard,
+)
 from sterna.overlay.leadership import NO_PATH, LeaderOffer, LeaderPath, Leadership
 from sterna.overlay.mobile_settings import FIRST_HEARD, MobileSettings, MobileTuning
+from sterna.overlay.near import LATE, NodeInReach, echoed
 from sterna.overlay.neighbours import Member, Now, OverlayMaker, OverlayWorld, Schedule
 from sterna.vocabulary.errors import ConfigurationError
 from sterna.vocabulary.settings import values_of
 
-MISSED_HELLOS = 3
-"""So many missing hellos, and a neighbour is gone."""
-LATE = 0.2
-"""Part of the pause between two hellos by which one may be late."""
-SOON_S = 0.02
-"""A hello with news goes out within this time; dice choose when, so that neighbours do not all speak at once."""
-SPEAK_S = 0.05
-"""Two hellos are at least this far apart."""
-ECHOES = 16
-"""A neighbour that names one of our last so many hellos has heard us lately."""
-
-
-class _Neighbour:
-    """One start of one node within reach."""
-
-    __slots__ = (
-        "address",
-        "address_at",
-        "boot",
-        "children",
-        "counter",
-        "heard_at",
-        "identity",
-        "name",
-        "passed_over_until",
-        "path",
-        "pause_s",
-        "proved_at",
-        "since",
-        "told_at",
-    )
-
-    def __init__(self, hello: Hello, address: str, now: float) -> None:
-        self.name = hello.name
-        self.boot = hello.boot
-        self.identity = hello.identity
-        self.counter = -1
-        self.address = address
-        self.address_at = now
-        self.heard_at = now
-        #: When a hello last showed that it hears us; None: none has.
-        self.proved_at: float | None = None
-        #: Since when both have heard each other without a break.
-        self.since = now
-        self.path: LeaderPath = hello.path
-        self.children = 0
-        self.pause_s = hello.pause_s
-        self.passed_over_until = 0.0
-        #: When our hellos last named it.
-        self.told_at = -1.0
-
-    @property
-    def gone_after_s(self) -> float:
-        return self.pause_s * (MISSED_HELLOS + LATE)
+LONGS = 3
+"""So many hellos with names are said one after the other when the names have changed."""
+LONG_EVERY = 8
+"""A hello with names is said at least so often, for those who have missed the last."""
 
 
 class MobileOverlay:
@@ -101,7 +65,7 @@ class MobileOverlay:
             steady_s=settings.steady_s,
             first_heard=settings.parent == FIRST_HEARD,
         )
-        self._neighbours: dict[bytes, _Neighbour] = {}
+        self._neighbours: dict[bytes, NodeInReach] = {}
         self._links: dict[str, None] = {}
         self._held: dict[str, str] = {}
         #: The parent before this one, kept until this one is linked.
@@ -109,13 +73,18 @@ class MobileOverlay:
         #: Linked neighbours that were the parent when they were linked, or came to be.
         self._parents: dict[str, None] = {}
         self._parent_since = 0.0
+        self._pace = HelloPace(settings)
+        #: `names_of` the last long hello, how many are to follow it, and how many short ones have.
+        self._names = b""
+        self._longs_due = 0
+        self._shorts = 0
         self._hello_at = 0.0
         self._said_at = -1.0
         #: When a hello with news is due before the next.
         self._news_at: float | None = None
         self._turn_at: float | None = None
         self._running = False
-        self.counters = dict.fromkeys(("sent", "received", "refused", "repeated", "one_way", "crowded"), 0)
+        self.counters = dict.fromkeys(("sent", "received", "refused", "repeated", "unknown", "one_way", "crowded"), 0)
         self.changes = {"leader": 0, "parent": 0}
 
     # Called by the node.
@@ -131,7 +100,7 @@ class MobileOverlay:
 
     def start(self) -> None:
         self._running = True
-        self._hello_at = self._now() + self._rng.uniform(0.0, SOON_S)
+        self._hello_at = self._now() + self._rng.uniform(0.0, self._pace.jitter_s)
         self._turn_by(self._hello_at)
 
     def stop(self) -> None:
@@ -150,13 +119,19 @@ class MobileOverlay:
 
     def link_started(self, peer: str) -> None:
         self._links[peer] = None
+        for near in self._neighbours.values():
+            near.is_interrupted &= near.name != peer
         if peer == self._leadership.parent:
             self._parents[peer] = None
             self._former = ""
             self._turn_by(self._now())
 
     def link_interrupted(self, peer: str) -> None:
-        """Hellos tell whether it is still there."""
+        """It is there if its next hello comes; and perhaps another parent would be better."""
+        for near in self._neighbours.values():
+            if near.name == peer:
+                near.link_interrupted()
+                self._turn_by(near.heard_at + near.gone_after_s + 0.001)
 
     def link_ended(self, peer: str) -> None:
         self._links.pop(peer, None)
@@ -186,7 +161,7 @@ class MobileOverlay:
             "links": sorted(self._links),
             "datagrams": dict(self.counters),
             "changes": dict(self.changes),
-            "peers": {near.name: _view_of(near, now, self._is_mutual(near, now)) for near in self._heard(now)},
+            "peers": {near.name: _view_of(near, now, near.is_mutual(now)) for near in self._heard(now)},
         }
 
     def _state(self) -> str:
@@ -201,77 +176,96 @@ class MobileOverlay:
     def datagram(self, sender: str, data: bytes) -> None:
         if not self._running:
             return
-        hello = open_hello(self._seal, data)
-        if hello is None:
+        hello, now = open_hello(self._seal, data), self._now()
+        if isinstance(hello, ShortHello):
+            self._take_short(hello, sender, now)
+        elif hello is None:
             self.counters["refused"] += 1
-        elif hello.name == self._settings.node:
-            if hello.boot != self._boot:
-                self.counters["refused"] += 1
-        else:
-            self._take(hello, sender, self._now())
+        elif hello.name != self._settings.node:
+            self._take_long(hello, sender, now)
+        elif hello.boot != self._boot:
+            self.counters["refused"] += 1
 
-    def _take(self, hello: Hello, sender: str, now: float) -> None:
+    def _take_long(self, hello: Hello, sender: str, now: float) -> None:
         near = self._neighbour(hello, sender, now)
         if near is None:
             self.counters["crowded"] += 1
-            return
+        elif self._is_fresh(near, hello, sender, now) and self._is_believed(near, hello, now):
+            self._learn(near, hello.path, hello.children, now)
+            if hello.leaving:
+                self._lose(near, "said goodbye")
+
+    def _take_short(self, hello: ShortHello, sender: str, now: float) -> None:
+        near = self._neighbours.get(hello.identity)
+        if near is None:
+            self.counters["unknown"] += hello.identity != self._identity
+        elif self._is_fresh(near, hello, sender, now):
+            near.says_short, near.turns = True, hello.turns
+            if self._is_believed(near, hello, now):
+                self._learn(near, path_said(near.path, hello) or near.path, hello.children, now)
+
+    def _is_fresh(self, near: NodeInReach, hello: Hello | ShortHello, sender: str, now: float) -> bool:
         if sender == near.address:
             near.address_at = now
         if hello.counter <= near.counter:
             self.counters["repeated"] += 1  # by another interface, or recorded by somebody
-            return
+            return False
         self.counters["received"] += 1
         if now - near.address_at > near.gone_after_s:
             near.address, near.address_at = sender, now  # the interface it was heard by is silent
-        near.counter, near.heard_at, near.pause_s = hello.counter, now, hello.pause_s
-        if not self._echoes(hello):
+        near.counted(hello.counter)
+        near.heard_at, near.pause_s = now, hello.pause_s
+        return True
+
+    def _is_believed(self, near: NodeInReach, hello: Hello | ShortHello, now: float) -> bool:
+        """Does the sender hear us, and did it lately?  Where it hears many we are not named every time."""
+        named = echoed(hello, self._identity, self._counter)
+        if named is None and near.is_mutual(now):
+            if len(hello.heard) == HEARD_MAX:
+                near.proved_at = now
+            if near.turns > 1 or (near.says_short and isinstance(hello, Hello)) or len(hello.heard) == HEARD_MAX:
+                return True
+        if not named:
             if now - near.since > near.gone_after_s:
                 self.counters["one_way"] += 1
-            return
-        if not self._is_mutual(near, now):
+            return False
+        if not near.is_mutual(now):
             near.since = now
             self._only_life(near, now)
         near.proved_at = now
-        before, near.path, near.children = near.path, hello.path, hello.children
-        if hello.leaving:
-            self._lose(near, "said goodbye")
-            return
-        self._leadership.heard(hello.path, near.name, now)
-        if near.name == self._leadership.parent and hello.path.round > before.round:
-            # Each node passes a round on right behind its parent: told by chance, rounds would come in bursts.
-            self._hello_at = min(self._hello_at, self._soon(now))
-            self._turn_by(self._hello_at)
-        if not hello.path.leads_like(before) or near.since == now:
-            self._turn_by(now + SPEAK_S / 2)
+        return True
 
-    def _neighbour(self, hello: Hello, sender: str, now: float) -> _Neighbour | None:
+    def _learn(self, near: NodeInReach, path: LeaderPath, children: int, now: float) -> None:
+        before, near.path, near.children = near.path, path, children
+        self._leadership.heard(path, near.name, now)
+        if near.name == self._leadership.parent and path.round > before.round:
+            # Each node passes a round on right behind its parent: told by chance, rounds would come in bursts.
+            soon = max(self._soon(now), self._said_at + self._pace.pause_s * (1 - 1.5 * LATE))
+            self._hello_at = min(self._hello_at, soon)
+            self._turn_by(self._hello_at)
+        if near.since == now:
+            self._pace.changed()
+        if not path.leads_like(before) or near.since == now:
+            self._turn_by(now + SOON_S)
+
+    def _neighbour(self, hello: Hello, sender: str, now: float) -> NodeInReach | None:
         near = self._neighbours.get(hello.identity)
         if near is None and len(self._neighbours) < self._settings.neighbours_max:
-            near = self._neighbours[hello.identity] = _Neighbour(hello, sender, now)
-            self._speak_soon(now)  # it is new: it should know that we hear it
+            near = self._neighbours[hello.identity] = NodeInReach(hello, sender, now)
+            self._pace.changed()
+            if hello.path.leader != self._leadership.leader or self._leadership.path.hops == NO_PATH:
+                self._speak_soon(now)  # it should know that we hear it
         return near
 
-    def _echoes(self, hello: Hello) -> bool:
-        """Does the sender hear us, and did it lately?"""
-        for identity, low in hello.heard:
-            if identity == self._identity:
-                return ((self._counter & LOW_COUNTER) - low) & LOW_COUNTER < ECHOES
-        # In a crowd we are not named every time.
-        near = self._neighbours[hello.identity]
-        return len(hello.heard) == HEARD_MAX and self._is_mutual(near, self._now())
-
-    def _only_life(self, near: _Neighbour, now: float) -> None:
+    def _only_life(self, near: NodeInReach, now: float) -> None:
         """A node that has started again is not there as it was before."""
         for other in list(self._neighbours.values()):
             if other.name == near.name and other is not near:
                 del self._neighbours[other.identity]
                 self._leadership.died(other.name, other.boot)
 
-    def _is_mutual(self, near: _Neighbour, now: float) -> bool:
-        return near.proved_at is not None and now - near.proved_at <= near.gone_after_s
-
-    def _heard(self, now: float) -> list[_Neighbour]:
-        return [near for near in self._neighbours.values() if now - near.heard_at <= near.gone_after_s]
+    def _heard(self, now: float) -> list[NodeInReach]:
+        return [near for near in self._neighbours.values() if near.is_heard(now)]
 
     def _say_hello(self, now: float, *, leaving: bool = False) -> None:
         if now + 1e-9 >= self._hello_at:
@@ -279,31 +273,69 @@ class MobileOverlay:
             self._leadership.forget(now)
             # Those who follow a leader speak behind it, and by themselves only if it is late.
             early = 0.0 if self._leadership.leads else LATE / 2
-            self._hello_at = now + self._settings.hello_s * (early + self._rng.uniform(1 - LATE / 2, 1.0))
+            self._hello_at = now + self._pace.pause_s * (early + self._rng.uniform(1 - LATE / 2, 1.0))
         self._counter += 1
         self._said_at = now
         self.counters["sent"] += 1
-        hello = Hello(
-            self._settings.node,
-            self._boot,
-            self._counter,
-            self._settings.hello_s,
-            self._leadership.path,
-            len(self._children(now)),
-            self._named(now),
-            leaving,
-        )
-        self._world.send_discovery(close_hello(self._seal, hello))
-
-    def _named(self, now: float) -> tuple[tuple[bytes, int], ...]:
-        """Whom we have heard: all, or the neighbours in the tree and the others in turn."""
         found = self._heard(now)
-        if len(found) > HEARD_MAX:
-            found.sort(key=lambda near: (near.name not in self._links, near.told_at))
-            found = found[:HEARD_MAX]
+        names = names_of(self._leadership.path)
+        data = self._long(now, found, leaving) if leaving or self._is_long(names, found) else self._short(now, found)
+        self._names = names
+        self._pace.said(len(data), len(found))
+        self._world.send_discovery(data)
+
+    def _is_long(self, names: bytes, found: list[NodeInReach]) -> bool:
+        """Names are said when they have changed, and now and then; more often where somebody is new, or of a
+        version that knows no short hellos."""
+        if names != self._names:
+            self._longs_due = LONGS
+        shorts_max = LONG_EVERY - 1 if all(near.says_short for near in found) else 1
+        if self._longs_due or self._shorts >= shorts_max:
+            self._longs_due, self._shorts = max(0, self._longs_due - 1), 0
+            return True
+        self._shorts += 1
+        return False
+
+    def _long(self, now: float, found: list[NodeInReach], leaving: bool) -> bytes:
+        path, name = self._leadership.path, self._settings.node
+        named, _ = self._named(now, found, room_for_heard(self._settings.hello_bytes, False, path, name))
+        children = len(self._children(now))
+        hello = Hello(name, self._boot, self._counter, self._pace.pause_s, path, children, named, leaving)
+        return close_hello(self._seal, hello)
+
+    def _short(self, now: float, found: list[NodeInReach]) -> bytes:
+        path, children = self._leadership.path, len(self._children(now))
+        room = room_for_heard(self._settings.hello_bytes, True, path, self._settings.node)
+        named, turns = self._named(now, found, room)
+        hello = ShortHello(
+            self._identity,
+            self._counter,
+            self._pace.pause_s,
+            self._names,
+            path.leader.age,
+            path.round,
+            path.hops,
+            children,
+            turns,
+            named,
+        )
+        return close_short_hello(self._seal, hello)
+
+    def _named(self, now: float, found: list[NodeInReach], room: int) -> tuple[tuple[tuple[bytes, int], ...], int]:
+        """Whom we have heard: all, or the neighbours in the tree, the new ones, and the others in turn; and in how
+        many hellos all are named."""
+        turns = 1
+        if len(found) > room:
+            first = [near for near in found if near.name in self._links or not near.is_mutual(now)]
+            rest = [near for near in found if near not in first]
+            first.sort(key=lambda near: near.told_at)
+            rest.sort(key=lambda near: near.told_at)
+            kept = min(len(first), max(1, room - 1))
+            turns = max(ceil(len(first) / kept) if kept else 1, ceil(len(rest) / max(1, room - kept)))
+            found = (first[:kept] + rest)[:room]
         for near in found:
             near.told_at = now
-        return tuple((near.identity, near.counter) for near in found)
+        return tuple((near.identity, near.counter) for near in found), turns
 
     def _speak_soon(self, now: float) -> None:
         at = self._soon(now)
@@ -312,7 +344,7 @@ class MobileOverlay:
             self._turn_by(at)
 
     def _soon(self, now: float) -> float:
-        return max(now + self._rng.uniform(0.0, SOON_S), self._said_at + SPEAK_S)
+        return max(now + self._rng.uniform(0.0, self._pace.jitter_s), self._said_at + self._pace.apart_s)
 
     # Turns: whatever is due, then the next.
 
@@ -330,7 +362,7 @@ class MobileOverlay:
     def _turn(self) -> None:
         now = self._now()
         for near in list(self._neighbours.values()):
-            if now - near.heard_at > near.gone_after_s:
+            if not near.is_heard(now) and not near.link_brought(self._world.silent_s(near.name), now):
                 self._lose(near, "has not been heard")
         self._choose(now)
         if now + 1e-9 >= self._hello_at or (self._news_at is not None and now + 1e-9 >= self._news_at):
@@ -339,8 +371,9 @@ class MobileOverlay:
         due = min([self._hello_at, *([self._news_at] if self._news_at is not None else [])])
         self._turn_by(max(due, now + 0.001))
 
-    def _lose(self, near: _Neighbour, why: str) -> None:
+    def _lose(self, near: NodeInReach, why: str) -> None:
         del self._neighbours[near.identity]
+        self._pace.changed()
         self._leadership.died(near.name, near.boot)
         if any(other.name == near.name for other in self._neighbours.values()):
             return  # it has started again
@@ -353,6 +386,7 @@ class MobileOverlay:
         leader, parent = self._leadership.leader, self._leadership.parent
         self._pass_over(now)
         if self._leadership.choose(self._offers(now), now):
+            self._pace.changed()
             self._speak_soon(now)
         if self._leadership.leader != leader:
             self.changes["leader"] += 1
@@ -375,10 +409,11 @@ class MobileOverlay:
                 near.since,
                 near.children,
                 now < near.passed_over_until,
-                now - near.heard_at > near.pause_s * (1 + LATE),
+                near.is_suspect(now),
+                near.is_lossy,
             )
             for near in self._neighbours.values()
-            if self._is_mutual(near, now)
+            if near.is_mutual(now)
         ]
 
     def _pass_over(self, now: float) -> None:
@@ -391,14 +426,14 @@ class MobileOverlay:
             self._parent_since = now
             self._world.report("parent-passed-over", parent=parent.name, address=parent.address)
 
-    def _by_name(self, name: str, now: float) -> _Neighbour | None:
+    def _by_name(self, name: str, now: float) -> NodeInReach | None:
         """That neighbour, if both hear each other."""
-        found = (near for near in self._neighbours.values() if near.name == name and self._is_mutual(near, now))
+        found = (near for near in self._neighbours.values() if near.name == name and near.is_mutual(now))
         return next(found, None)
 
     def _children(self, now: float) -> list[str]:
         own = self._settings.node
-        return [near.name for near in self._heard(now) if self._is_mutual(near, now) and near.path.parent == own]
+        return [near.name for near in self._heard(now) if near.is_mutual(now) and near.path.parent == own]
 
     def _hold(self, now: float) -> None:
         """The parent's link; besides, a link we dialled stays when it has become one to a child, the former parent's
@@ -422,7 +457,7 @@ class MobileOverlay:
             self._world.hold_links(dict(wanted))
 
 
-def _view_of(near: _Neighbour, now: float, mutual: bool) -> dict[str, object]:
+def _view_of(near: NodeInReach, now: float, mutual: bool) -> dict[str, object]:
     return {
         "address": near.address,
         "state": "alive" if mutual else "heard, and does not hear us",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from sterna.overlay.leadership import STALE_ROUNDS
 from sterna.vocabulary.settings import Allowed, Choice
 
 STEADY, FIRST_HEARD = "steady", "first-heard"
@@ -18,6 +19,18 @@ class MobileTuning:
     hello_s: Annotated[float, Allowed(0.05, 60)] = 0.5
     """How often a node says hello to all within reach.  A neighbour whose last three hellos are missing is gone.
     Lower: changes are noticed sooner, for more air time."""
+
+    calm_hello_s: Annotated[float, Allowed(0.05, 60)] = 0.5
+    """While nothing changes, the pause between two hellos grows from `hello_s` up to this.  Higher: less air time at
+    rest; a node that dies then is missed later, after three hellos of that pause."""
+
+    hello_air_bytes_s: Annotated[int, Allowed(100, 100_000_000)] = 100_000
+    """So many bytes a second the hellos of all within reach may take together; where more nodes hear each other, each
+    says hello less often.  Lower: more room for messages on a slow radio; changes are noticed later."""
+
+    hello_bytes: Annotated[int, Allowed(64, 1200)] = 1200
+    """A hello is not longer than this, long names excepted; neighbours that do not fit in are named in turn.  For
+    radios with short frames."""
 
     parent: Annotated[str, Choice((STEADY, FIRST_HEARD))] = STEADY
     """How a node chooses its way to the leader: `"steady"` keeps the parent while it leads and prefers fewer hops, then
@@ -52,4 +65,4 @@ class MobileSettings(MobileTuning):
     @property
     def stale_s(self) -> float:
         """A leader whose rounds have not risen for so long is gone, whoever still speaks of it."""
-        return 8 * self.hello_s
+        return STALE_ROUNDS * self.hello_s

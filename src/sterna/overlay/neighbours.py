@@ -36,6 +36,9 @@ class OverlayWorld(Protocol):
     def drop_link(self, peer: str, reason: str) -> None:
         """End the link with this peer, whoever dialled: it is of no use any more."""
 
+    def silent_s(self, peer: str) -> float:
+        """For how long nothing has come over the link with this peer; for ever if there is none."""
+
     def report(self, event: str, **fields: object) -> None:
         """Tell people."""
 

@@ -161,8 +161,8 @@ class Peers:
         """How many are in use; kept by `recount`."""
 
     def admit(self, name: str, address: str, boot: int, now: float) -> Peer | None:
-        """A new candidate, at the cost of the longest dead or unproved one if need be; None if there is no room.  Who
-        has just come has its chance: many that push each other out would never get to prove themselves."""
+        """A new candidate, at the cost of the longest dead or unproved one if need be; None if there is no room.  A
+        peer that has just come has its chance: many that push each other out would never get to prove themselves."""
         if len(self.by_name) >= self._max:
             spare = [peer for peer in self.by_name.values() if not peer.usable and peer.since <= now - CHANCE_S]
             if not spare:

@@ -236,7 +236,7 @@ class SpanningTreeOverlay:
         self._hold(now)
 
     def _offers(self, now: float) -> list[Offer]:
-        """Who could be the parent.  A suspect may stay the parent until all is certain, but not become it."""
+        """Peers that could be the parent.  A suspect may stay the parent until all is certain, but not become it."""
         return [
             Offer(peer.name, peer.advert, peer.round_trips.microseconds, now < peer.passed_over_until)
             for peer in self._peers.by_name.values()

@@ -84,7 +84,8 @@ class Vivaldi:
         if not remembered.fits(self._settings.dimensions):
             self.refusals[RefusedSample.COORDINATE] += 1
             return
-        self.coordinate = replace(remembered, error=max(remembered.error, least), adjustment=0.0)
+        height = remembered.height if self._settings.heights else self._settings.height_least_s
+        self.coordinate = replace(remembered, height=height, error=max(remembered.error, least), adjustment=0.0)
 
     def _filtered(self, peer: str, other: Coordinate, round_trip_s: float) -> float:
         if not peer or (self._settings.median_of == 1 and not self._settings.replays):

@@ -15,6 +15,9 @@ from typing import Annotated, Final
 from sterna.overlay.coordinates import DIMENSIONS, DIMENSIONS_MAX, HEIGHT_LEAST_S
 from sterna.vocabulary.settings import Allowed, Choice
 
+ADJUSTMENT_WINDOW: Final = 20
+"""As serf has it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VivaldiSettings:
@@ -40,7 +43,7 @@ class VivaldiSettings:
     """With each sample, so many of the last ones to other peers are learned again, at random.  It costs no measurement,
     and a newcomer finds its place in a few rounds.  0: none."""
     adjustment_window: Annotated[int, Allowed(0, 1000)] = 0
-    """The adjustment is half the mean of the last so many remaining errors (serf: 20).  0: none.  It brings hosts that
+    """The adjustment is half the mean of the last so many remaining errors.  0: none.  It brings hosts that
     are near each other apart: beside a node at 2 ms, estimates were 25 ms with it."""
     gravity_s: Annotated[float, Allowed(0, 1e9)] = 150.0
     """At this distance from the origin the pull back is one second per sample; it falls with the square.  0: none."""

@@ -14,7 +14,8 @@ from pyspark.sql.types import StructType
 from sterna.pipeline.options import ReadOptions, WriteOptions, is_of_a_table
 from sterna.pipeline.sink.writers import BatchWriter, StreamWriter
 from sterna.pipeline.source.catalog_tables import options_in, with_options
-from sterna.pipeline.source.readers import BatchReader, StreamReader
+from sterna.pipeline.source.pushed_filters import are_asked_for
+from sterna.pipeline.source.readers import BatchReader, FilteringReader, StreamReader
 from sterna.pipeline.table import spark_schema, spark_types
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -35,7 +36,8 @@ class SternaSource(DataSource):
         return with_options(columns, self._words) if is_of_a_table(self._words) else spark_schema(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(_with_columns(ReadOptions.parse(self._of(schema), streaming=False), schema))
+        options = _with_columns(ReadOptions.parse(self._of(schema), streaming=False), schema)
+        return FilteringReader(options) if are_asked_for() else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(_with_columns(ReadOptions.parse(self._of(schema), streaming=True), schema))

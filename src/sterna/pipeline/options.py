@@ -6,16 +6,18 @@ An option that cannot be used is refused in one line that names the option and s
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from sterna.mqtt.topics import is_topic_filter
-from sterna.pipeline.offsets import BEGINNING, END, OffsetSpec
+from sterna.pipeline.conditions import MATCHES, Condition
+from sterna.pipeline.offsets import BEGINNING, END, OffsetSpec, TaskSize
 from sterna.pipeline.table import COLUMNS
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -37,6 +39,14 @@ _OF_A_TABLE = "option."
 
 _TOPIC_LEVELS_MAX, _TOPIC_BYTES_MAX = 128, 65535
 
+ALIGN_PATIENCE_S = 600.0
+TASK_BYTES = 128 * 1024 * 1024
+"""Of journals in a task: as many as Spark gives a task of a file."""
+_SIZE = re.compile(r"(\d+)([kmg]?)b?")
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -49,6 +59,25 @@ class Access:
     @property
     def is_named(self) -> bool:
         return self.reader != NAMELESS
+
+
+class TriggerLimits(NamedTuple):
+    """How much a batch of a stream holds."""
+
+    rows_max: int | None = None
+    bytes_max: int | None = None
+    rows_min: int | None = None
+    """Fewer wait for more of them, ..."""
+    delay_s: float = 15 * 60.0
+    """... but not longer than this."""
+
+    @property
+    def are_any(self) -> bool:
+        return self[:3] != (None, None, None)
+
+
+NO_LIMITS = TriggerLimits()
+ONE_TASK = TaskSize(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +94,16 @@ class ReadOptions:
     columns: tuple[str, ...] = COLUMNS
     starting: OffsetSpec = BEGINNING
     ending: OffsetSpec = END
-    most_per_trigger: int | None = None
+    limits: TriggerLimits = NO_LIMITS
+    task_size: TaskSize = ONE_TASK
+    align: tuple[int, float] | None = None
+    """Read no node further ahead of another than so many microseconds, and wait so many seconds for one that is
+    away."""
+    conditions: tuple[Condition, ...] = ()
+    """All of which have to hold."""
     fail_on_data_loss: bool = True
     ignore_missing_nodes: bool = False
     """Read what there is if a node does not answer that others expect."""
-    tasks: int = 1
     patience_s: float = 60.0
     """How long a task waits for a node that does not answer, and everybody for one that has too many readers."""
     parquet: str | None = None
@@ -83,14 +117,16 @@ class ReadOptions:
         options = cls(
             nodes=given.take("nodes", _listed, ()),
             access=_access(given),
-            topics=given.take("topics", _filters, ()),
+            topics=given.take("topics", topic_filters, ()),
             columns=given.take("columns", _columns, COLUMNS),
-            starting=given.take("startingOffsets", OffsetSpec.parse, END if streaming else BEGINNING),
-            ending=given.take("endingOffsets", OffsetSpec.parse, END),
-            most_per_trigger=given.take("maxOffsetsPerTrigger", _positive, None),
+            starting=_place(given, "starting", END if streaming else BEGINNING),
+            ending=_place(given, "ending", END),
+            limits=_limits(given),
+            task_size=_task_size(given, streaming),
+            align=_align(given),
+            conditions=given.take("subscribePattern", _pattern, ()),
             fail_on_data_loss=given.take("failOnDataLoss", _truth, True),
             ignore_missing_nodes=given.take("ignoreMissingNodes", _truth, False),
-            tasks=given.take("tasks", _positive, os.cpu_count() or 1),
             patience_s=given.take("patienceSeconds", _seconds, 60.0),
             parquet=given.take("parquet", _text, None),
             gaps=given.take("gaps", _text, None),
@@ -178,6 +214,46 @@ class _Given:
             )
 
 
+def _place(given: _Given, which: str, otherwise: OffsetSpec) -> OffsetSpec:
+    """Where to begin or to end; of several the first counts, as in Spark's Kafka source."""
+    said = [
+        given.take(f"{which}Timestamp", OffsetSpec.at_millisecond, None),
+        given.take(f"{which}OffsetsByTimestamp", OffsetSpec.at_milliseconds, None),
+        given.take(f"{which}Offsets", OffsetSpec.parse, None),
+    ]
+    return next((one for one in said if one is not None), otherwise)
+
+
+def _limits(given: _Given) -> TriggerLimits:
+    limits = TriggerLimits(
+        given.take("maxOffsetsPerTrigger", _positive, None),
+        given.take("maxBytesPerTrigger", _bytes, None),
+        given.take("minOffsetsPerTrigger", _positive, None),
+        given.take("maxTriggerDelay", _duration, NO_LIMITS.delay_s),
+    )
+    if limits.rows_min is not None and limits.rows_max is not None and limits.rows_min > limits.rows_max:
+        raise ConfigurationError(
+            f"minOffsetsPerTrigger: {limits.rows_min} is more than maxOffsetsPerTrigger allows, {limits.rows_max}"
+        )
+    return limits
+
+
+def _align(given: _Given) -> tuple[int, float] | None:
+    within_s = given.take("alignTime", _duration, None)
+    patience_s = given.take("alignPatience", _duration, ALIGN_PATIENCE_S)
+    return None if within_s is None else (round(within_s * 1e6), patience_s)
+
+
+def _task_size(given: _Given, streaming: bool) -> TaskSize:
+    """A stream notes in its offsets how a batch is cut; a batch read has to be cut alike on every machine."""
+    return TaskSize(
+        given.take("tasks", _positive, (os.cpu_count() or 1) if streaming else 0),
+        given.take("minPartitions", _positive, 1),
+        given.take("maxRecordsPerPartition", _positive, None),
+        given.take("maxBytesPerPartition", _bytes, TASK_BYTES),
+    )
+
+
 def _access(given: _Given) -> Access:
     return Access(
         reader=given.take("reader", _text, NAMELESS),
@@ -206,7 +282,8 @@ def _listed(text: str, _option: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _filters(text: str, option: str) -> tuple[str, ...]:
+def topic_filters(text: str, option: str) -> tuple[str, ...]:
+    """With commas between them, or as a JSON array."""
     filters = _listed(text, option)
     if text.startswith("["):  # else no filter could have a comma in it
         with suppress(msgspec.MsgspecError):
@@ -235,6 +312,28 @@ def _whole(text: str, option: str) -> int:
     if not text.isdecimal():
         raise ConfigurationError(f"{option}: {text!r} is no whole number")
     return int(text)
+
+
+def _bytes(text: str, option: str) -> int:
+    found = _SIZE.fullmatch(text.lower())
+    if found is None or not int(found[1]):
+        raise ConfigurationError(f"{option}: {text!r} is no size; write a number of bytes, or as in 64m (k, m, g)")
+    return int(found[1]) << _SHIFTS[found[2]]
+
+
+def _duration(text: str, option: str) -> float:
+    found = _DURATION.fullmatch(text.lower())
+    if found is None:
+        raise ConfigurationError(f"{option}: {text!r} is no time; write it as in 30s (ms, s, m, h)")
+    return float(found[1]) * _UNITS_S[found[2] or "ms"]
+
+
+def _pattern(text: str, option: str) -> tuple[Condition, ...]:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigurationError(f"{option}: {text!r} is no regular expression: {error}") from None
+    return (Condition("topic", MATCHES, (text,)),)
 
 
 def _seconds(text: str, option: str) -> float:

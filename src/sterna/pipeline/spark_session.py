@@ -27,13 +27,22 @@ SETTINGS: Mapping[str, str] = {
     # The default manager starts a process for every file of a checkpoint: 45 to 75 ms per batch.
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     # The default is a form of timestamps that has no least and greatest: no file could be passed over by time.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Else conditions of a query are looked at after all rows have come.
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.speculation": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+}
+
+
+#: On one machine, where a batch is small and shuffles into as many parts as there are cores.  On a cluster both are
+#: Spark's own, or what its administrator chose: only that cluster knows its size.
+ON_ONE_MACHINE: Mapping[str, str] = {
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    "spark.sql.adaptive.enabled": "false",
 }
 
 
@@ -42,15 +51,23 @@ def open_session(name: str, master: str = "local[*]", settings: Mapping[str, str
     _check_java()
     # Without this, workers run the first python3 in the path, which may not have Sterna.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if master.startswith("local"):
+    if is_one_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    chosen = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 1), **SETTINGS, **(settings or {})}
     builder = SparkSession.builder.appName(name).master(with_retries(master))
-    for key, value in chosen.items():
+    for key, value in settings_for(master, settings or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def settings_for(master: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """`settings`: a user's own."""
+    return {**(ON_ONE_MACHINE if is_one_machine(master) else {}), **SETTINGS, **settings}
+
+
+def is_one_machine(master: str) -> bool:
+    return re.match(r"local(\[|$)", master) is not None
 
 
 def with_retries(master: str) -> str:

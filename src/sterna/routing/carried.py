@@ -9,6 +9,7 @@ that has to last.  The oldest go first, and are counted.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -66,7 +67,9 @@ class _Extent:
 
 
 class CarriedMessages:
-    def __init__(self, bytes_max: int, age_s: float) -> None:
+    def __init__(self, bytes_max: int, age_s: float, dropped: Callable[[Message], None] = lambda message: None) -> None:
+        """`dropped` hears of each message for which there was no room or no time."""
+        self._dropped = dropped
         self._bytes_max = bytes_max
         self._age_s = age_s
         self._extents: dict[str, _Extent] = {}
@@ -117,6 +120,7 @@ class CarriedMessages:
                 self.bytes -= gone.size
                 self.messages -= 1
                 self.evicted += 1
+                self._dropped(gone.message)
             self._order.popleft()
 
     def extent(self, origin: str) -> tuple[Stamp, bool] | None:
@@ -144,7 +148,7 @@ class CarriedMessages:
             message = one.message
             if one.stamp > last or (after is not None and one.stamp <= after):
                 continue
-            if after is None and message.received_at < since - UNDERWAY_S:
+            if after is None and one.kept_at < since - UNDERWAY_S:
                 continue
             if message.expires_at and message.expires_at <= wall:
                 continue

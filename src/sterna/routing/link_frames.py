@@ -27,6 +27,7 @@ from sterna.vocabulary.bounds import (
     Word,
 )
 from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.versions import LINK_UNTOLD
 
 #: Filters a FETCH lists at most.
 FETCHED_FILTERS_MAX = 256
@@ -68,6 +69,8 @@ class Announce(msgspec.Struct, array_like=True, frozen=True):
     clients: Address = ""
     #: It is being emptied: no client is to be sent there.
     closed: bool = False
+    #: The newest version of links that it understands.
+    speaks: Number = LINK_UNTOLD
 
 
 class Lost(msgspec.Struct, array_like=True, frozen=True):
@@ -122,7 +125,7 @@ class Page(msgspec.Struct, array_like=True, frozen=True):
     needs: Mark | None = None
 
 
-class Probe(msgspec.Struct, array_like=True, frozen=True):
+class ProbeFrame(msgspec.Struct, array_like=True, frozen=True):
     """Answered once everybody behind the receiver has answered; PROBE on the way out, ECHO on the way back."""
 
     asker: Node
@@ -131,7 +134,7 @@ class Probe(msgspec.Struct, array_like=True, frozen=True):
     with_frontiers: bool = False
 
 
-class Echo(msgspec.Struct, array_like=True, frozen=True):
+class EchoFrame(msgspec.Struct, array_like=True, frozen=True):
     asker: Node
     number: Number
     #: (node, epoch, sequence): what that node's clients publish after it finds the asker's wishes known.
@@ -158,7 +161,7 @@ class Letter(msgspec.Struct, array_like=True, frozen=True):
     body: bytes
 
 
-Record = TypeVar("Record", Announce, Lost, Fetch, Page, Probe, Echo, Letter)
+Record = TypeVar("Record", Announce, Lost, Fetch, Page, ProbeFrame, EchoFrame, Letter)
 
 encode = msgspec.msgpack.Encoder().encode
 

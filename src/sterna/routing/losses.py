@@ -20,6 +20,7 @@ from sterna.overlay.link import Link
 from sterna.routing.covering import FilterTable
 from sterna.routing.link_frames import Frame
 from sterna.routing.message_frames import LooseRecord, read_loose, read_number, read_opening
+from sterna.vocabulary.drop_reasons import LossReason
 
 #: Stands among links for those that cannot be reached; no link has this name.
 NOWHERE: Final = ""
@@ -97,7 +98,7 @@ class Losses:
         #: Link -> since which of its batches, and when, nobody but the neighbour itself was behind it.
         self._left_alone: dict[str, tuple[int, float]] = {}
 
-    def count(self, reason: str, messages: int) -> None:
+    def count(self, reason: LossReason, messages: int) -> None:
         if messages:
             self.by_reason[reason] = self.by_reason.get(reason, 0) + messages
 

@@ -7,17 +7,18 @@ parent claims itself and all behind it.  The claim is believed, turns the ways t
 the old ways up to the place where the nodes are parked; nobody else needs to know.  A claim that reaches the node that
 it is about was false: that node says where it is, with a higher number, to all.
 
-The rest is told when there is time (`TICK_S`), or ahead of the first message that takes a changed way: the digest of
+The rest is told when there is time (`news_s`), or ahead of the first message that takes a changed way: the digest of
 the link sessions on the way, how far the node's messages have come, and whether it is away.  Readers whose way to an
 origin has changed are in doubt; they read it again when they hear that it has more than they have, and not before.
 
-Link sessions lose nothing, so what a neighbour was told is known.  A digest of all that a node reaches not through its
-neighbour shows whether both agree; if not, all of it is told again.
+Link sessions lose nothing, so what a neighbour was told is known (`mobile_digests`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from math import inf
 from typing import ClassVar
 
 from msgspec import structs
@@ -26,6 +27,7 @@ from sterna.routing.carried import CarriedOffer
 from sterna.routing.frame_checks import is_filter, is_share
 from sterna.routing.interest import text_of
 from sterna.routing.link_frames import Announce, Lost
+from sterna.routing.mobile_digests import SLOT_S, STEADY_S, WITHDRAWN, MobileDigests, MobileNeighbour
 from sterna.routing.mobile_frames import (
     HOPS_MAX,
     VERSION_MAX,
@@ -37,42 +39,29 @@ from sterna.routing.mobile_frames import (
     News,
     NodeRecord,
     Query,
-    Told,
+    ReachedNode,
+    RecordWanted,
     Version,
-    Want,
     decode,
     encode,
 )
-from sterna.routing.mobile_table import BEFORE, HERE, PARKED, MobileTable, NodeEntry, digest_of
+from sterna.routing.mobile_table import BEFORE, HERE, PARKED, MobileTable, NodeEntry
 from sterna.routing.paths import FEED_CHARACTERS_MAX, ORIGINS_MAX, OriginPath, fold
 from sterna.routing.strategy import MobilePathUser, RoutingOutput, RoutingSettings, Shares
+from sterna.vocabulary import versions
 from sterna.vocabulary.errors import LinkProtocolError
-from sterna.vocabulary.identity import Stamp
+from sterna.vocabulary.identity import Stamp, VersionVector
 
-#: How long what can wait is gathered before it is told.
-TICK_S = 1.0
-#: The digest of a way that the sender does not offer any more.
-WITHDRAWN = 0
 #: A node contradicts false claims at most so often; two of one name would do it for ever.
 CONTRADICT_S = 1.0
+#: Versions from this epoch on are refused.  Epochs are seconds of clocks that may be wrong, and a node may have been
+#: away for long: no lower bound is right for all.
+EPOCHS_END = 2**32 - 2**24
+#: A node that has to use an epoch that it has not come to yet begins with this number: what it says when it has come to
+#: it is older.
+AHEAD_OF_TIME = 2**39
 #: A node whose filters are more bytes than this asks for everything instead.
 RECORD_BYTES_MAX = 256 * 1024
-
-#: A node as a neighbour was told of it: attachment, version, digest, away, frontier.
-Known = tuple[Version, Version, int, bool, Stamp]
-
-
-class _Neighbour:
-    __slots__ = ("digest", "heard", "queried", "told", "versions")
-
-    def __init__(self) -> None:
-        #: Node -> what we told it; what it told us.
-        self.told: dict[str, Known] = {}
-        self.heard: dict[str, Told] = {}
-        #: Node -> the version of its record that the neighbour has, and the one it was asked for.
-        self.versions: dict[str, Version] = {}
-        self.queried: dict[str, Version] = {}
-        self.digest: int | None = None
 
 
 class MobileCounters:
@@ -89,6 +78,7 @@ class MobileRouting:
     """The strategy, and its own table of paths."""
 
     name: ClassVar[str] = "mobile"
+    goes_ahead = False
 
     def __init__(
         self,
@@ -104,13 +94,14 @@ class MobileRouting:
         self._now = now
         self._schedule = schedule
         self._settings = settings
-        self._table = MobileTable()
+        self._table = MobileTable(now)
         self._own = self._table.add(node)
         self._own.via, self._own.away = HERE, False
         self._user: MobilePathUser
         self._epoch = 0
         self._claims = 0
-        self._links: dict[str, _Neighbour] = {}
+        self._links: dict[str, MobileNeighbour] = {}
+        self._digests = MobileDigests(self._table, self._send, lambda: self._user.upward(), now, settings.news_s)
         self._local: dict[bytes, int] = {}
         self._gained: dict[bytes, None] = {}
         self._gone: dict[bytes, None] = {}
@@ -118,6 +109,10 @@ class MobileRouting:
         self._ticking = False
         self._contradicted_at = -CONTRADICT_S
         self._contradicts_later = False
+        #: The highest version of our record that others have told.
+        self._said_of_us = BEFORE
+        self._overtook_at = -CONTRADICT_S
+        self._forget_at = inf
         self._conflicts: dict[str, int] = {}
         self.counters = MobileCounters()
         #: Messages for nodes that are away go as far as they can, for somebody to keep them there.
@@ -132,7 +127,8 @@ class MobileRouting:
         self._user = user
         self._epoch = epoch
         self._own.attachment = (epoch, 0)
-        record = NodeRecord(self._node, (epoch, 0), feed=feed[:FEED_CHARACTERS_MAX], clients=clients)
+        feed, speaks = feed[:FEED_CHARACTERS_MAX], versions.LINK.newest
+        record = NodeRecord(self._node, (epoch, 0), feed=feed, clients=clients, speaks=speaks)
         self._table.set_record(self._own, record)
         return self
 
@@ -196,7 +192,13 @@ class MobileRouting:
                     self._send_record(link, self._own)
 
     def _next_version(self) -> Version:
-        return (self._epoch, self._own.version[1] + 1)
+        return self._above(self._own.version)
+
+    def _above(self, version: Version) -> Version:
+        """The next one."""
+        epoch, number = version
+        number = number + 1 if epoch <= self._epoch else max(number, AHEAD_OF_TIME) + 1
+        return (epoch, number) if number < VERSION_MAX else (epoch + 1, AHEAD_OF_TIME + 1)
 
     def _renew(self, record: NodeRecord) -> None:
         """Something else about this node has changed."""
@@ -245,6 +247,7 @@ class MobileRouting:
                 entry.record.feed,
                 entry.record.clients,
                 entry.record.closed,
+                entry.record.speaks,
             )
             for entry in self._reached()
         }
@@ -260,6 +263,10 @@ class MobileRouting:
     def clients_of(self, origin: str) -> str:
         entry = self._table.get(origin)
         return entry.record.clients if entry is not None and not entry.away else ""
+
+    def version_of(self, origin: str) -> int:
+        entry = self._table.get(origin)
+        return versions.LINK_UNTOLD if entry is None else entry.record.speaks
 
     @property
     def closed(self) -> bool:
@@ -318,9 +325,23 @@ class MobileRouting:
             for name, (since, _) in self.away().items()
         }
 
+    def frontiers(self) -> VersionVector:
+        return {entry.name: entry.frontier for entry in self._table.nodes.values() if entry is not self._own}
+
+    def counted(self) -> dict[str, int]:
+        counters = self.counters
+        return {name: getattr(counters, name) for name in counters.__slots__}
+
+    def away_wanting(self, topic: bytes) -> list[str]:
+        """Nodes that are away and want this."""
+        return sorted({entry.name for entry in self._table.wanting(topic) if entry.away})
+
     def filters_of(self, node: str) -> list[bytes]:
         entry = self._table.get(node)
         return list(entry.filters) if entry is not None else []
+
+    def is_known(self, node: str) -> bool:
+        return node in self._table.nodes
 
     def parked_here(self) -> list[str]:
         return [entry.name for entry in self._table.nodes.values() if entry.via == PARKED]
@@ -345,10 +366,11 @@ class MobileRouting:
     # -- links --
 
     def link_started(self, link: str) -> None:
-        neighbour = self._links[link] = _Neighbour()
+        neighbour = self._links[link] = MobileNeighbour(self._now(), self._settings.news_s)
+        self._schedule(self._now() + STEADY_S, self._tick_later)
         upward = self._user.upward()
         if upward is None:
-            self._tell_news(link, neighbour)
+            self._digests.tell_news(link, neighbour, everyone=self.sends_to_away)
         elif upward and upward[0] == link:
             self._claim(link, neighbour, self._to_claim(link, upward), full=False)
         self._tick_later()
@@ -375,6 +397,7 @@ class MobileRouting:
 
     def _gone_away(self, entry: NodeEntry) -> None:
         entry.away, entry.away_since, entry.waiting = True, self._now(), (0, 0.0)
+        self._forget_later(entry.away_since)
         self._is_anybody_away = True
         self._user.path_lost(entry.name)
         for link, neighbour in self._links.items():
@@ -394,10 +417,12 @@ class MobileRouting:
                 for told in frame.entries:
                     self._news_came(link, told)
             case Digest():
-                self._digest_came(link, frame.digest)
-            case Want():
+                for found in self._digests.came(link, self._links[link], frame.digest):
+                    self._route(found, link, structs.replace(found.told(), away_s=0))
+                self._tick_later()
+            case RecordWanted():
                 neighbour = self._links[link]
-                self._claim(link, neighbour, self._told_to(link), full=True)
+                self._claim(link, neighbour, self._digests.told_to(link), full=True)
             case Ask():
                 self._asked(link, frame)
             case NodeRecord():
@@ -405,27 +430,23 @@ class MobileRouting:
             case Delta():
                 self._delta_came(link, frame)
             case Query():
-                for name in frame.nodes:
-                    if (entry := self._table.get(name)) is not None:
-                        self._send_record(link, entry)
+                neighbour = self._links[link]
+                neighbour.owed.update(dict.fromkeys(name for name in frame.nodes if name in self._table.nodes))
+                self._pay(link, neighbour)
 
     def _send(self, link: str, frame: MobileFrame) -> None:
         self._output.send(link, encode(frame))
 
-    def _claim(self, link: str, neighbour: _Neighbour, entries: list[NodeEntry], *, full: bool) -> None:
+    def _claim(self, link: str, neighbour: MobileNeighbour, entries: list[NodeEntry], *, full: bool) -> None:
         self._own.frontier = self._user.frontier()
         self.counters.claims += 1
         wave = (self._node, self._next_wave())
-        self._send(link, Claim(wave, [self._noted(neighbour, entry) for entry in entries], full=full))
+        say = neighbour.note if full else neighbour.claim
+        self._send(link, Claim(wave, [say(entry) for entry in entries], full=full))
 
     def _next_wave(self) -> Version:
         self._claims += 1
         return (self._epoch, self._claims)
-
-    def _noted(self, neighbour: _Neighbour, entry: NodeEntry) -> Told:
-        """The neighbour is being told."""
-        neighbour.told[entry.name] = _known(entry)
-        return entry.told()
 
     # -- ways --
 
@@ -439,24 +460,25 @@ class MobileRouting:
                 onward.setdefault(other, []).append(self._table[told.node])
         for other, entries in onward.items():
             neighbour = self._links[other]
-            entries_told = [self._noted(neighbour, entry) for entry in entries]
+            entries_told = [neighbour.claim(entry) for entry in entries]
             self._send(other, Claim(claim.wave, entries_told, claim.flood))
         if claim.wave[0] == link and not claim.flood:
-            self._send_digest(link, self._links[link])
+            self._digests.welcome(link, self._links[link])
 
-    def _believe(self, link: str, told: Told, claim: Claim) -> list[str]:
+    def _believe(self, link: str, told: ReachedNode, claim: Claim) -> list[str]:
         """The links that have to hear of it."""
         if told.node == self._node:
             if claim.wave[0] != self._node:
                 self._contradict(link, told.attachment)
             return []
-        entry, is_new = self._entry_of(told.node)
+        entry, is_new = self._entry_told(told)
         if entry is None:
             return []
         self._links[link].heard[told.node] = told
         self._compare(link, entry, told.version)
-        is_same = told.attachment == entry.attachment and claim.wave == entry.wave
-        if told.attachment < entry.attachment or is_same:
+        if told.attachment < entry.attachment and told.node == link:
+            self._send(link, News([entry.told()]))  # it does not know what has been said of it
+        if told.attachment < entry.attachment or (told.attachment == entry.attachment and _is_past(claim, entry)):
             return []
         old = entry.via
         self._route(entry, link, told)
@@ -466,6 +488,18 @@ class MobileRouting:
         else:
             targets = [old] if old in self._links and old != link else []
         return [other for other in targets if other != claim.wave[0]]
+
+    def _entry_told(self, told: ReachedNode) -> tuple[NodeEntry | None, bool]:
+        """Of a node that a neighbour tells of."""
+        if self._is_far(told.attachment):
+            return None, False
+        if told.node not in self._table.nodes and told.away and told.away_s >= self._settings.forget_nodes_s:
+            return None, False
+        entry, is_new = self._entry_of(told.node)
+        if entry is not None and is_new and told.away:
+            entry.away_since -= told.away_s
+            self._forget_later(entry.away_since)
+        return entry, is_new
 
     def _entry_of(self, name: str) -> tuple[NodeEntry | None, bool]:
         """And whether it is new; None if there is no room for one more."""
@@ -477,7 +511,13 @@ class MobileRouting:
             return None, False
         return self._table.add(name), True
 
-    def _route(self, entry: NodeEntry, link: str, told: Told) -> None:
+    def _is_far(self, version: Version) -> bool:
+        """Has nobody come to such a version yet?  Then it is refused."""
+        is_far = version[0] >= EPOCHS_END
+        self.counters.refused += is_far
+        return is_far
+
+    def _route(self, entry: NodeEntry, link: str, told: ReachedNode) -> None:
         """From now on it is reached by this link."""
         old, was_away = entry.via, entry.away
         if old != link or (was_away and not told.away):
@@ -511,24 +551,30 @@ class MobileRouting:
             self.untold[entry.name] = None
         self._tick_later()
 
-    def _news_came(self, link: str, told: Told) -> None:
+    def _news_came(self, link: str, told: ReachedNode) -> None:
         if told.node == self._node:
             if told.attachment > self._own.attachment:
                 self._contradict(link, told.attachment)
             return
-        entry, _ = self._entry_of(told.node)
+        entry, _ = self._entry_told(told)
         if entry is None:
             return
         self._links[link].heard[told.node] = told
         self._compare(link, entry, told.version)
+        if entry.away and told.away:  # somebody has met it since we have
+            entry.frontier = max(entry.frontier, Stamp(*told.frontier))
         if told.attachment < entry.attachment:
             self._tick_later()
         elif entry.via == link or told.attachment > entry.attachment or self._prefers(entry, link, told):
+            if entry.via != link and not told.away:
+                self._digests.take_back(link, self._links[link], entry)
+            if told.attachment > entry.attachment and told.node in self._links and told.node != link:
+                self._send(told.node, News([told]))  # if it has not said so, it contradicts
             self._route(entry, link, told)
         elif not entry.away and not told.away:
             self._tick_later()  # two ways to one node: if it stays so, it is asked
 
-    def _prefers(self, entry: NodeEntry, link: str, told: Told) -> bool:
+    def _prefers(self, entry: NodeEntry, link: str, told: ReachedNode) -> bool:
         """Of two that say the same of a node: somebody who reaches it, the node itself, and the parent over the one
         that we leave."""
         if told.away:
@@ -550,37 +596,6 @@ class MobileRouting:
                     self._gone_away(entry)
         self._output.changed(None)
         self._tick_later()
-
-    # -- digests --
-
-    def _told_to(self, link: str) -> list[NodeEntry]:
-        """All that we reach not through this neighbour, and those that are away."""
-        upward = self._user.upward() or ()
-        return [
-            entry
-            for entry in self._table.nodes.values()
-            if entry.via != link and entry.name != link and not (link in upward and entry.via in upward)
-        ]
-
-    def _send_digest(self, link: str, neighbour: _Neighbour) -> None:
-        digest = digest_of(entry for entry in self._told_to(link) if not entry.away)
-        if digest != neighbour.digest:
-            neighbour.digest = digest
-            self._send(link, Digest(digest))
-
-    def _digest_came(self, link: str, digest: int) -> None:
-        if digest_of(self._by(link)) == digest:
-            return
-        upward = self._user.upward() or ()
-        if link in upward[:1]:
-            # After a change of the parent: all that is not behind us is reached by the new one, if it knows the same.
-            rest = [entry for entry in self._table.nodes.values() if entry.via in (link, PARKED, *upward)]
-            if digest_of(rest) == digest:
-                for entry in rest:
-                    if entry.via != link or entry.away:
-                        self._route(entry, link, structs.replace(entry.told(), away=False))
-                return
-        self._send(link, Want())
 
     # -- what is told when there is time --
 
@@ -614,9 +629,12 @@ class MobileRouting:
         neighbour, entry = self._links.get(link), self._table.get(origin)
         if neighbour is None or entry is None or entry.via == link:
             return
-        known = neighbour.told.get(origin)
-        if known is None or known[0] != entry.attachment or known[2:4] != (entry.digest, entry.away):
-            self._send(link, News([self._noted(neighbour, entry)]))
+        self._digests.tell_ahead(link, neighbour, entry)
+
+    def handed_on(self, link: str, origin: str, stamp: Stamp) -> None:
+        """Messages of this origin have been sent to this neighbour, so that it knows how far they have come."""
+        if (neighbour := self._links.get(link)) is not None:
+            neighbour.handed_on(origin, stamp)
 
     def introduce(self, link: str, reader: str) -> None:
         """The answer says that all comes by itself from then on: so all on the way must know the reader, and what it
@@ -628,37 +646,34 @@ class MobileRouting:
             self._send_record(link, entry)
         self.tell_ahead(link, reader)
 
+    def answers(self, link: str, reader: str) -> bool:
+        """A question that comes by another way than messages go to its reader is not answered: the reader is asked
+        where it is, says so to all, and asks again."""
+        entry = self._table.get(reader)
+        if entry is not None and entry.via == link and not entry.away:
+            return True
+        self.counters.asked += 1
+        self._send(link, Ask(reader, HOPS_MAX))
+        return False
+
     def _tick_later(self) -> None:
         if not self._ticking and self._links:
             self._ticking = True
-            self._schedule(self._now() + TICK_S, self._tick)
+            self._schedule(self._now() + self._settings.news_s, self._tick)
 
     def _tick(self) -> None:
         self._ticking = False
-        self.untold.clear()
+        # The way of a node that has sent nothing is told ahead of its first message.
+        self.untold = {name: None for name in self.untold if (entry := self._table.get(name)) and entry.is_silent}
         self._is_anybody_away = any(entry.away for entry in self._table.nodes.values())
         self._own.frontier = self._user.frontier()
-        for link, neighbour in list(self._links.items()):
-            self._tell_news(link, neighbour)
-            self._send_digest(link, neighbour)
+        if self._digests.tell(list(self._links.items()), everyone=self.sends_to_away):
+            self._tick_later()
         self._settle_conflicts()
-        self._forget()
+        self._overtake()
         if self._contradicts_later:
             self._contradicts_later = False
             self._contradict("", BEFORE)
-
-    def _tell_news(self, link: str, neighbour: _Neighbour) -> None:
-        told = neighbour.told
-        to_tell = self._told_to(link)
-        news = [self._noted(neighbour, entry) for entry in to_tell if told.get(entry.name) != _known(entry)]
-        named = {entry.name for entry in to_tell}
-        for name in [name for name in told if name not in named]:
-            # It is reached through the neighbour now, or forgotten: what was said of it holds no longer.
-            if (entry := self._table.get(name)) is not None and not told[name][3]:
-                news.append(structs.replace(entry.told(), away=True, digest=WITHDRAWN))
-            del told[name]
-        if news:
-            self._send(link, News(news))
 
     def _settle_conflicts(self) -> None:
         """Two links lead to one node, and have done so for a while: it is asked where it is."""
@@ -679,12 +694,23 @@ class MobileRouting:
         if found:
             self._tick_later()
 
+    def _forget_later(self, away_since: float) -> None:
+        at = away_since + self._settings.forget_nodes_s
+        if at < self._forget_at:
+            self._forget_at = at
+            self._schedule(at, self._forget)
+
     def _forget(self) -> None:
-        """Those that have been away for too long."""
-        late = self._now() - self._settings.forget_nodes_s
-        for entry in list(self._table.nodes.values()):
-            if entry.away and entry.via == PARKED and entry.away_since <= late:
+        """Those that have been away for too long, wherever that was told."""
+        self._forget_at = inf
+        for entry in [entry for entry in self._table.nodes.values() if entry.away]:
+            if entry.away_since + self._settings.forget_nodes_s <= self._now():
                 self._table.forget(entry.name)
+                for neighbour in self._links.values():
+                    neighbour.forget(entry.name)
+        away = [entry.away_since for entry in self._table.nodes.values() if entry.away]
+        if away:
+            self._forget_later(min(away))
 
     # -- the last word --
 
@@ -700,9 +726,6 @@ class MobileRouting:
         """Say where we are, to all, with a number that none has used."""
         if heard > self._own.attachment:
             self._user.namesake_found(link)
-        if heard[1] >= VERSION_MAX or heard[0] > self._epoch:
-            self.counters.refused += 1
-            return
         self._own.attachment = max(self._own.attachment, heard)
         if self._now() - self._contradicted_at < CONTRADICT_S:
             self._contradicts_later = True
@@ -710,12 +733,11 @@ class MobileRouting:
             return
         self._contradicted_at = self._now()
         self.counters.contradicted += 1
-        epoch, number = self._own.attachment
-        self._own.attachment = (epoch, number + 1)
+        self._own.attachment = self._above(self._own.attachment)
         self._own.frontier = self._user.frontier()
         wave = (self._node, self._next_wave())
         for other, neighbour in self._links.items():
-            self._send(other, Claim(wave, [self._noted(neighbour, self._own)], flood=True))
+            self._send(other, Claim(wave, [neighbour.note(self._own)], flood=True))
         for entry in self._reached():  # messages for us may have gone astray
             self._user.path_in_doubt(entry.name, entry.via)
 
@@ -724,12 +746,30 @@ class MobileRouting:
     def _compare(self, link: str, entry: NodeEntry, version: Version) -> None:
         """The neighbour has this version of the record: it sends us a newer one, or we send it ours."""
         neighbour = self._links[link]
-        neighbour.versions[entry.name] = max(version, neighbour.versions.get(entry.name, BEFORE))
+        # That it has a newer one it shows by sending it.
+        known = min(version, entry.version)
+        neighbour.versions[entry.name] = max(known, neighbour.versions.get(entry.name, BEFORE))
         if version > entry.version and neighbour.queried.get(entry.name) != version:
             neighbour.queried[entry.name] = version
             self._send(link, Query([entry.name]))
         elif neighbour.versions[entry.name] < entry.version:
-            self._send_record(link, entry)
+            neighbour.owed[entry.name] = None
+            self._pay(link, neighbour)
+
+    def _pay(self, link: str, neighbour: MobileNeighbour) -> None:
+        """Records that are not urgent: so many at once, and the rest soon."""
+        if neighbour is not self._links.get(link):
+            return
+        for name in neighbour.due(self._now()):
+            if (entry := self._table.get(name)) is not None:
+                self._send_record(link, entry)
+        if neighbour.owed and not neighbour.is_paying:
+            neighbour.is_paying = True
+            self._schedule(neighbour.slot_s + SLOT_S, partial(self._pay_on, link, neighbour))
+
+    def _pay_on(self, link: str, neighbour: MobileNeighbour) -> None:
+        neighbour.is_paying = False
+        self._pay(link, neighbour)
 
     def _send_record(self, link: str, entry: NodeEntry) -> None:
         self._links[link].versions[entry.name] = entry.version
@@ -744,9 +784,13 @@ class MobileRouting:
         if record.node == self._node:
             self._own_record_came(link, record)
             return
-        entry, _ = self._entry_of(record.node)
+        if self._is_far(record.version):
+            return
+        entry, is_new = self._entry_of(record.node)
         if entry is None:
             return
+        if is_new:
+            self._forget_later(entry.away_since)
         neighbour = self._links[link]
         neighbour.versions[record.node] = max(record.version, neighbour.versions.get(record.node, BEFORE))
         if record.version <= entry.version:
@@ -760,14 +804,24 @@ class MobileRouting:
     def _own_record_came(self, link: str, record: NodeRecord) -> None:
         """Ours is what we say.  A version that we have not reached is answered with a higher one."""
         if record.version > self._own.version:
-            if record.version[0] > self._epoch or record.version[1] >= VERSION_MAX:
+            if record.version[0] > self._own.version[0]:
                 self._user.namesake_found(link)
-                self.counters.refused += 1
-                return
-            own = structs.replace(self._own.record, version=(self._epoch, record.version[1] + 1))
-            self._table.set_record(self._own, own)
-            for other in self._links:
-                self._send_record(other, self._own)
+            self._said_of_us = max(self._said_of_us, record.version)
+            self._overtake()
+
+    def _overtake(self) -> None:
+        """Our record gets a version above all that others have told, as rarely as false claims are contradicted."""
+        if self._said_of_us <= self._own.version:
+            return
+        if self._now() - self._overtook_at < CONTRADICT_S:
+            self._tick_later()
+            return
+        self._overtook_at = self._now()
+        self.counters.contradicted += 1
+        own = structs.replace(self._own.record, version=self._above(self._said_of_us))
+        self._table.set_record(self._own, own)
+        for other in self._links:
+            self._send_record(other, self._own)
 
     def _delta_came(self, link: str, delta: Delta) -> None:
         _check(delta.add)
@@ -808,8 +862,10 @@ class MobileRouting:
                 self._send_record(other, entry)
 
 
-def _known(entry: NodeEntry) -> Known:
-    return (entry.attachment, entry.version, entry.digest, entry.away, entry.frontier)
+def _is_past(claim: Claim, entry: NodeEntry) -> bool:
+    """Has this claim been believed, or a later one of the same claimer?  Claims may overtake each other on two ways."""
+    claimer, number = entry.wave
+    return claim.wave[0] == claimer and claim.wave[1] <= number
 
 
 def _check(filters: list[bytes]) -> None:

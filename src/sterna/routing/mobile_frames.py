@@ -19,15 +19,16 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from sterna.vocabulary.bounds import NODES_MAX, Address, Epoch, Node, Sequence, Topic, Word
+from sterna.vocabulary.bounds import NODES_MAX, Address, Epoch, Node, Number, Sequence, Topic, Word
 from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.versions import LINK_UNTOLD
 
-#: No honest node counts so far; a higher number is nobody's.
+#: Numbers end before this; an honest node never comes near it.
 VERSION_MAX = 2**40
 #: How many hops an ASK goes at most.
 HOPS_MAX = 64
 
-Version = tuple[Epoch, Annotated[int, msgspec.Meta(ge=0, le=VERSION_MAX)]]
+Version = tuple[Epoch, Annotated[int, msgspec.Meta(ge=0, lt=VERSION_MAX)]]
 Names = Annotated[list[Node], msgspec.Meta(max_length=NODES_MAX)]
 Hops = Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)]
 
@@ -43,7 +44,7 @@ class MobileKind(IntEnum):
     QUERY = 8
 
 
-class Told(msgspec.Struct, array_like=True, frozen=True):
+class ReachedNode(msgspec.Struct, array_like=True, frozen=True):
     """A node, as the sender reaches it."""
 
     node: Node
@@ -55,15 +56,19 @@ class Told(msgspec.Struct, array_like=True, frozen=True):
     digest: Word
     #: The last of its messages that the sender has heard of.
     frontier: tuple[Epoch, Sequence]
-    #: Somewhere on the way there is no link.
-    away: bool = False
+    #: Somewhere on the way there has been no link for so many seconds, rounded up; 0: it is reached.
+    away_s: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
+
+    @property
+    def away(self) -> bool:
+        return self.away_s > 0
 
 
-Entries = Annotated[list[Told], msgspec.Meta(max_length=NODES_MAX)]
+Entries = Annotated[list[ReachedNode], msgspec.Meta(max_length=NODES_MAX)]
 
 
 class Claim(msgspec.Struct, array_like=True, frozen=True):
-    #: Who claimed first, and the number of its claim: each is believed once.
+    #: The node that claimed first, and the number of its claim: each is believed once.
     wave: tuple[Node, Version]
     entries: Entries
     #: To everybody, from the node itself.
@@ -80,7 +85,7 @@ class Digest(msgspec.Struct, array_like=True, frozen=True):
     digest: Word
 
 
-class Want(msgspec.Struct, array_like=True, frozen=True):
+class RecordWanted(msgspec.Struct, array_like=True, frozen=True):
     pass
 
 
@@ -105,6 +110,8 @@ class NodeRecord(msgspec.Struct, array_like=True, frozen=True):
     ] = []
     #: For these readers; empty: for all.
     carries_for: Names = []
+    #: The newest version of links that the node understands.
+    speaks: Number = LINK_UNTOLD
 
 
 class Delta(msgspec.Struct, array_like=True, frozen=True):
@@ -120,12 +127,12 @@ class Query(msgspec.Struct, array_like=True, frozen=True):
     nodes: Names
 
 
-MobileFrame = Claim | News | Digest | Want | Ask | NodeRecord | Delta | Query
+MobileFrame = Claim | News | Digest | RecordWanted | Ask | NodeRecord | Delta | Query
 _RECORDS: dict[int, type[MobileFrame]] = {
     MobileKind.CLAIM: Claim,
     MobileKind.NEWS: News,
     MobileKind.DIGEST: Digest,
-    MobileKind.WANT: Want,
+    MobileKind.WANT: RecordWanted,
     MobileKind.ASK: Ask,
     MobileKind.RECORD: NodeRecord,
     MobileKind.DELTA: Delta,

@@ -6,11 +6,11 @@ filters; messages for it stop here, and the place where it is parked is where th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
 from sterna.routing.covering import FilterTable, canonical
-from sterna.routing.mobile_frames import NodeRecord, Told, Version
+from sterna.routing.mobile_frames import NodeRecord, ReachedNode, Version
 from sterna.vocabulary.identity import BEFORE_ALL, Stamp
 
 #: The next hop of this node itself, and of a node whose link has ended; no link has these names.
@@ -18,6 +18,7 @@ HERE = ""
 PARKED = "\0"
 
 BEFORE: Version = (0, 0)
+FIRST = Stamp(1, 0)
 
 
 class NodeEntry:
@@ -29,6 +30,7 @@ class NodeEntry:
         "filters",
         "frontier",
         "name",
+        "now",
         "record",
         "suspect",
         "turns",
@@ -37,8 +39,9 @@ class NodeEntry:
         "wave",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, now: Callable[[], float]) -> None:
         self.name = name
+        self.now = now
         self.attachment: Version = BEFORE
         self.record = NodeRecord(name, BEFORE)
         #: Of its record, in one form each.
@@ -46,7 +49,7 @@ class NodeEntry:
         self.via = PARKED
         #: It cannot be reached: it is parked here, or where its link leads.
         self.away = True
-        self.away_since = 0.0
+        self.away_since = now()
         #: Messages that entered here for it while it was away, and when the first did.
         self.waiting = (0, 0.0)
         self.digest = 0
@@ -62,12 +65,19 @@ class NodeEntry:
     def version(self) -> Version:
         return self.record.version
 
-    def told(self) -> Told:
-        return Told(self.name, self.attachment, self.version, self.digest, self.frontier, self.away)
+    @property
+    def is_silent(self) -> bool:
+        """It has never sent a message that is numbered."""
+        return self.frontier < FIRST
+
+    def told(self) -> ReachedNode:
+        away_s = int(self.now() - self.away_since) + 1 if self.away else 0
+        return ReachedNode(self.name, self.attachment, self.version, self.digest, self.frontier, away_s)
 
 
 class MobileTable:
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
         self.nodes: dict[str, NodeEntry] = {}
         #: Filter -> the nodes that have it.
         self._wanted: FilterTable[dict[str, None]] = FilterTable()
@@ -79,7 +89,7 @@ class MobileTable:
         return self.nodes.get(name)
 
     def add(self, name: str) -> NodeEntry:
-        entry = self.nodes[name] = NodeEntry(name)
+        entry = self.nodes[name] = NodeEntry(name, self._now)
         return entry
 
     def forget(self, name: str) -> None:
@@ -136,5 +146,5 @@ def digest_of(entries: Iterable[NodeEntry]) -> int:
     """The same on both sides of a link that agree on who is reached."""
     hashed = blake2b(digest_size=8)
     for entry in sorted(entries, key=lambda one: one.name):
-        hashed.update(repr((entry.name, tuple(entry.attachment))).encode())
+        hashed.update(repr((entry.name, tuple(entry.attachment), tuple(entry.version))).encode())
     return int.from_bytes(hashed.digest(), "big")

@@ -58,17 +58,22 @@ class OriginStream:
         "again",
         "carrier",
         "groups",
+        "in_vain",
         "is_resumed",
         "needs",
         "needy_since",
         "number",
+        "offer",
         "oldest",
         "retained_after",
         "state",
+        "unsynced_since",
     )
 
     def __init__(self, *, new: bool) -> None:
         self.state = StreamState.UNSYNCED
+        #: Since when something may be missing; None: nothing is.
+        self.unsynced_since: float | None = None
         #: Of what the origin has retained, the topics after this one are still unknown here; None: none are.
         self.retained_after = b"" if new else None
         #: Of the last FETCH, and of the oldest one whose answer is as good: answers to earlier ones are of another
@@ -77,6 +82,9 @@ class OriginStream:
         self.oldest = 0
         #: The node that was asked instead of the origin; empty: the origin.
         self.carrier = ""
+        #: Carriers that were asked and had nothing that follows -> what they offered, and how far we had read.
+        self.in_vain: dict[str, tuple[CarriedOffer, Stamp | None]] = {}
+        self.offer: CarriedOffer | None = None
         #: We want more than when the FETCH went out.
         self.again = False
         #: Shared subscriptions of ours that the origin has yet to decide about.
@@ -123,8 +131,11 @@ class Local(Protocol):
     def remember(self, message: Message) -> None:
         """One retained elsewhere before this node came: kept, if newer, and sent to nobody."""
 
-    def filters(self) -> list[bytes] | None:
-        """The filters wanted here; None: everything."""
+    def filters(self, carrier: str = "") -> list[bytes] | None:
+        """The filters wanted here, and if no carrier is asked those that are carried for; None: everything."""
+
+    def read_from_carrier(self, origin: str, reached: Stamp) -> None:
+        """A carrier has told us all that we want of it up to this stamp."""
 
     def is_ours_to_hand_over(self, message: Message) -> bool:
         """Is it for members of a shared subscription who have left this node?"""
@@ -139,6 +150,13 @@ class Local(Protocol):
 
     def frontier(self) -> Stamp:
         """The last of our own messages that has been sent to the links."""
+
+    def in_turn_up_to(self, have: VersionVector) -> Stamp:
+        """The last of those of which all comes after what somebody has who has read so much of others: publishers that
+        came here from elsewhere had published that before."""
+
+    def comes_after(self, stamp: Stamp) -> VersionVector:
+        """Messages of others that our own up to that stamp come after."""
 
     def age(self) -> float:
         """For how many seconds this node has belonged to the network."""
@@ -158,8 +176,9 @@ class Local(Protocol):
     def lost(self, origin: str, messages: int) -> None:
         """An origin no longer has what this node missed."""
 
-    def read_out_of_turn(self, origin: str, before: str) -> None:
-        """A publisher went there from a node of which we could not read on for too long: that may come late."""
+    def read_out_of_turn(self, origin: str, before: str, read: Stamp, upto: Stamp, waited_s: float) -> None:
+        """A publisher went to `origin` from a node of which we could not read on for so long: messages of that node,
+        after `read` and up to the other stamp, may come late."""
 
 
 class OriginStreamUser(Protocol):
@@ -222,6 +241,24 @@ class Streams:
         stream = self._streams.get(origin)
         return stream is not None and stream.is_resumed
 
+    def _enter(self, stream: OriginStream, state: StreamState) -> None:
+        stream.state = state
+        if state is StreamState.SYNCED:
+            stream.unsynced_since = None
+        elif stream.unsynced_since is None:
+            stream.unsynced_since = self._now()
+
+    def gaps(self, frontiers: VersionVector) -> dict[str, dict[str, float]]:
+        """Origins that are known to have come further than we have read, for people: by how many messages at most (some
+        may be wanted by nobody here), and for how long that may have been so."""
+        found = {}
+        for origin, stream in self._streams.items():
+            read, reached = self.vector.get(origin, BEFORE_ALL), frontiers.get(origin, BEFORE_ALL)
+            if stream.unsynced_since is not None and reached > read:
+                age_s = round(self._now() - stream.unsynced_since, 1)
+                found[origin] = {"messages_at_most": max(1, reached.sequence - read.sequence), "age_s": age_s}
+        return found
+
     def states(self) -> dict[str, str]:
         return {origin: stream.state.value for origin, stream in self._streams.items()}
 
@@ -230,6 +267,7 @@ class Streams:
         if stream is None:
             stream = self._streams[origin] = OriginStream(new=origin not in self.vector)
         stream.carrier = ""
+        stream.in_vain.clear()
         self._fetch(origin, stream)
 
     def in_doubt(self, origin: str) -> None:
@@ -241,7 +279,7 @@ class Streams:
             stream.carrier = ""
             self._fetch(origin, stream)
         else:
-            stream.state = StreamState.DOUBTFUL
+            self._enter(stream, StreamState.DOUBTFUL)
 
     def heard_of(self, origin: str, frontier: Stamp) -> None:
         """The origin has come so far: more than we have, perhaps."""
@@ -274,13 +312,16 @@ class Streams:
             return
         if stream is None:
             stream = self._streams[offer.origin] = OriginStream(new=read is None)
-        stream.carrier = offer.carrier
+        if stream.in_vain.get(offer.carrier) == (offer, read):
+            return
+        stream.carrier, stream.offer = offer.carrier, offer
         self._fetch(offer.origin, stream)
 
     def path_lost(self, origin: str) -> None:
         stream = self._streams.get(origin)
         if stream is not None:
-            stream.state, stream.carrier = StreamState.UNSYNCED, ""
+            stream.carrier = ""
+            self._enter(stream, StreamState.UNSYNCED)
         if self._retained_source == origin:
             self._retained_source = None
 
@@ -293,6 +334,15 @@ class Streams:
             stream.again = True
         else:
             self._fetch(origin, stream)
+
+    def widened(self) -> None:
+        """More is wanted than before, of all that comes after what has been read: answers to what was asked earlier are
+        no good, and what comes now may lack something."""
+        for origin, stream in self._streams.items():
+            if stream.state is StreamState.FETCHING:
+                self._fetch(origin, stream)
+            elif stream.state is StreamState.SYNCED:
+                self._enter(stream, StreamState.DOUBTFUL)
 
     def read_anew(self, origin: str) -> None:
         """The same, and what we now want may lie before the end of what was asked for: that answer is no good."""
@@ -322,8 +372,9 @@ class Streams:
                 self.read_anew(other)
 
     def is_read(self, origin: str, stamp: Stamp) -> bool:
-        read = max(self.vector.get(origin, BEFORE_ALL), self._met.get(origin, BEFORE_ALL))
-        return origin == self._node or stamp <= read
+        """Our own messages are read as far as all has been read that they come after: a publisher may have come here
+        and gone on before we had read what it said elsewhere."""
+        return stamp <= self._have().get(origin, BEFORE_ALL)
 
     def count_as_read(self, origin: str, stamp: Stamp) -> None:
         """Nobody is to wait for it any more."""
@@ -331,40 +382,43 @@ class Streams:
             return
         self._met[origin] = max(stamp, self._met.get(origin, BEFORE_ALL))
 
-    def taken_back(self, vector: VersionVector) -> None:
-        """Messages that were taken could not be kept: read again from here."""
-        for origin, stream in self._streams.items():
-            stamp = vector.get(origin)
-            if stamp is not None and stamp < self.vector.get(origin, BEFORE_ALL):
-                self.vector[origin] = stamp
-                self._unmeet(origin)
-                if stream.state is not StreamState.UNSYNCED:
-                    stream.state = StreamState.FETCHING
-                    stream.number += 1
-                    stream.oldest = stream.number
-                    self._schedule(self._now() + RETRY_S / 5, partial(self._go_on, origin, stream.number))
+    def give_up(self, origin: str, before: str, stamp: Stamp, waited_s: float) -> None:
+        """A publisher is read at `origin`, though it has said more at another node than we could read."""
+        read = self.vector.get(before, BEFORE_ALL)
+        self.count_as_read(before, stamp)
+        self._local.read_out_of_turn(origin, before, read, stamp, waited_s)
 
-    def _unmeet(self, origin: str) -> None:
-        """Publishers that went on from there are ahead now: whoever has them is to be read with care."""
-        if self._met.pop(origin, None) is not None:
-            for other in self._streams:
-                if other != origin:
-                    self.read_anew(other)
+    def taken_back(self, vector: VersionVector) -> None:
+        """Messages that were taken could not be kept: read again from here.
+
+        Publishers may have gone on to other nodes from there.  So those are asked anew, too: what they answer to our
+        having had these messages is no good, nor is what they say now.
+        """
+        back = {origin: stamp for origin, stamp in vector.items() if stamp < self.vector.get(origin, BEFORE_ALL)}
+        for origin, stamp in back.items():
+            self.vector[origin] = stamp
+            self._met.pop(origin, None)
+        for origin, stream in self._streams.items():
+            if back and stream.state is not StreamState.UNSYNCED:
+                self._enter(stream, StreamState.FETCHING)
+                self._pause(stream)
+                self._schedule(self._now() + RETRY_S / 5, partial(self._go_on, origin, stream.number))
 
     # -- reading --
 
     def _fetch(self, origin: str, stream: OriginStream, *, is_repeated: bool = False) -> None:
         link = self._user.link_to(stream.carrier or origin)
         if link is None:
-            stream.state, stream.carrier = StreamState.UNSYNCED, ""
+            stream.carrier = ""
+            self._enter(stream, StreamState.UNSYNCED)
             return
-        stream.state = StreamState.FETCHING
+        self._enter(stream, StreamState.FETCHING)
         stream.needs = None
         stream.number += 1
         if not is_repeated or stream.again:
             stream.oldest = stream.number
         stream.again = False
-        filters = self._local.filters()
+        filters = self._local.filters(stream.carrier)
         if filters is not None and (len(filters) > FILTERS_MAX or sum(map(len, filters)) > FILTER_BYTES_MAX):
             filters = None
         if self._retained_source is None and stream.retained_after is not None and not stream.carrier:
@@ -423,17 +477,22 @@ class Streams:
                 yield message
 
     def _have(self) -> VersionVector:
-        have = {**self.vector, self._node: self._local.frontier()}
+        have = dict(self.vector)
         for origin, stamp in self._met.items():
             have[origin] = max(stamp, have.get(origin, BEFORE_ALL))
+        have[self._node] = max(self._local.in_turn_up_to(have), have.get(self._node, BEFORE_ALL))
         return have
 
     def _retry(self, origin: str, number: int) -> None:
         """No answer: it was lost, or the way is slow.  Whichever comes first is taken."""
         stream = self._streams[origin]
         if stream.state is StreamState.FETCHING and stream.number == number:
-            if stream.carrier:  # it has nothing that follows, or is gone: another offer may come
-                stream.state, stream.carrier = StreamState.UNSYNCED, ""
+            if stream.carrier:  # it has nothing that follows, or is gone: another may have
+                if stream.offer is not None:
+                    stream.in_vain[stream.carrier] = (stream.offer, self.vector.get(origin))
+                stream.carrier = ""
+                self._enter(stream, StreamState.UNSYNCED)
+                self._user.offers_changed()
             else:
                 self._fetch(origin, stream, is_repeated=True)
 
@@ -480,7 +539,7 @@ class Streams:
             return
         stream.needy_since = 0.0
         if page.synced and not stream.again:
-            stream.state = StreamState.SYNCED
+            self._enter(stream, StreamState.SYNCED)
             stream.is_resumed = False
             stream.groups.clear()
         elif self._local.overloaded():
@@ -493,10 +552,12 @@ class Streams:
         """A page of a carrier.  After the last the stream waits for the origin, or for another carrier."""
         if reached > self.vector.get(origin, BEFORE_ALL):
             self.vector[origin] = reached
+        self._local.read_from_carrier(origin, self.vector[origin])
         if not is_last:
             self._fetch(origin, stream)
             return
-        stream.state, stream.carrier = StreamState.UNSYNCED, ""
+        stream.carrier = ""
+        self._enter(stream, StreamState.UNSYNCED)
         if stream.retained_after is not None:
             stream.retained_after = None
             self._local.first_seen(origin, self.vector[origin])
@@ -534,11 +595,14 @@ class Streams:
         if stream.state is not StreamState.FETCHING or stream.needs is None:
             return True
         other, stamp = stream.needs
-        is_late = self._now() - stream.needy_since > NEEDS_S
-        if is_late:
+        waited_s = self._now() - stream.needy_since
+        if waited_s > NEEDS_S and not self.is_read(other, stamp):
             stream.needy_since = 0.0
+            needed = self._local.comes_after(stamp) if other == self._node else {other: stamp}
+            for before, reached in needed.items():
+                if not self.is_read(before, reached):
+                    self.give_up(origin, before, reached, waited_s)
             self.count_as_read(other, stamp)
-            self._local.read_out_of_turn(origin, other)
         if not self.is_read(other, stamp):
             return False
         self._fetch(origin, stream)

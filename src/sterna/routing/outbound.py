@@ -17,6 +17,7 @@ from sterna.routing.message_frames import (
     LooseRecord,
     encode_loose,
     encode_record,
+    loose_count,
     loose_opening,
     opening,
     read_loose,
@@ -176,4 +177,6 @@ class Outbound:
             self._loose_number += 1
             head = loose_opening(self._node, self._epoch, self._loose_number)
             for link, records in loose.items():
-                self._router.send_loose(link, head + b"".join(records), len(records), self._topic)
+                messages = sum([loose_count(record) for record in records])
+                topic = self._topic if len(records) == 1 else b""
+                self._router.send_loose(link, head + b"".join(records), messages, topic)

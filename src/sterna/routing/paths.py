@@ -16,8 +16,9 @@ from msgspec import structs
 
 from sterna.routing.carried import CarriedOffer
 from sterna.routing.link_frames import Announce, Frame, Lost, encode
+from sterna.vocabulary import versions
 from sterna.vocabulary.bounds import NODES_MAX
-from sterna.vocabulary.identity import Stamp
+from sterna.vocabulary.identity import Stamp, VersionVector
 
 #: Nodes a network may have, dead ones included; what exceeds it is not believed.
 ORIGINS_MAX = NODES_MAX
@@ -32,6 +33,8 @@ class OriginPath(NamedTuple):
     feed: str
     clients: str
     closed: bool
+    speaks: int
+    """The newest version of links that it understands."""
 
 
 class PathUser(Protocol):
@@ -63,6 +66,8 @@ class PathTable(Protocol):
 
     #: We take no clients.
     closed: bool
+    #: Do changes of ways, and of what nodes want, go ahead of all that is said after them?
+    goes_ahead: bool
 
     def link_to(self, origin: str) -> str | None: ...
     def leads_by(self, link: str, origin: str, epoch: int) -> bool: ...
@@ -80,6 +85,9 @@ class PathTable(Protocol):
 
     def clients_are_at(self, address: str) -> bool: ...
     def clients_of(self, origin: str) -> str: ...
+    def version_of(self, origin: str) -> int:
+        """The newest version of links that it understands."""
+
     def announce(self, shares: list[tuple[bytes, int]], *, ask: bool) -> None: ...
     def announced(self, link: str, announce: Announce) -> None: ...
     def behind(self, link: str) -> list[str]: ...
@@ -94,8 +102,14 @@ class PathTable(Protocol):
     def tell_ahead(self, link: str, origin: str) -> None:
         """A message of this origin is about to be sent: a change of its way goes ahead."""
 
+    def handed_on(self, link: str, origin: str, stamp: Stamp) -> None:
+        """Messages of this origin have been sent to this link, the last of them with that stamp."""
+
     def introduce(self, link: str, reader: str) -> None:
         """A question of this reader is about to be sent: that it is here, and what it wants, goes ahead."""
+
+    def answers(self, link: str, reader: str) -> bool:
+        """Will messages reach this reader by the link that its question came from?"""
 
     def offers(self) -> list[CarriedOffer]:
         """Messages that others carry for us, of origins that cannot be reached."""
@@ -106,10 +120,18 @@ class PathTable(Protocol):
     def absence(self) -> dict[str, dict[str, float]]:
         """Nodes that cannot be reached, for people."""
 
+    def frontiers(self) -> VersionVector:
+        """How far the messages of each origin have come, as far as anybody has heard."""
+
+    def counted(self) -> dict[str, int]:
+        """The doings of the table, for people."""
+
     def turn_ended(self) -> None: ...
 
 
 class Paths:
+    goes_ahead = True
+
     def __init__(self, node: str, epoch: int, user: PathUser, feed: str, clients: str) -> None:
         self._node = node
         self._epoch = epoch
@@ -160,6 +182,10 @@ class Paths:
         path = self._paths.get(origin)
         return "" if path is None else path.clients
 
+    def version_of(self, origin: str) -> int:
+        path = self._paths.get(origin)
+        return versions.LINK_UNTOLD if path is None else path.speaks
+
     @property
     def open_origins(self) -> list[str]:
         """Those that can be reached and take clients."""
@@ -167,7 +193,7 @@ class Paths:
 
     def announce(self, shares: list[tuple[bytes, int]], *, ask: bool) -> None:
         self._number += 1
-        where = self._feed, self._clients, self.closed
+        where = self._feed, self._clients, self.closed, versions.LINK.newest
         body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares, *where))
         for link in self._user.links():
             self._user.send(link, Frame.ANNOUNCE, body)
@@ -188,7 +214,7 @@ class Paths:
         digest = fold(announce.digest, self._user.session_of(link))
         before = self._paths.get(origin)
         feed, clients = announce.feed[:FEED_CHARACTERS_MAX], announce.clients[:FEED_CHARACTERS_MAX]
-        self._paths[origin] = OriginPath(link, number, digest, feed, clients, announce.closed)
+        self._paths[origin] = OriginPath(link, number, digest, feed, clients, announce.closed, announce.speaks)
         onward = encode(structs.replace(announce, digest=digest))
         for other in self._user.links():
             if other != link:
@@ -210,8 +236,15 @@ class Paths:
     def tell_ahead(self, link: str, origin: str) -> None:
         """Everybody has been told."""
 
+    def handed_on(self, link: str, origin: str, stamp: Stamp) -> None:
+        """Readers fetch whenever the way has changed."""
+
     def introduce(self, link: str, reader: str) -> None:
         """It has announced itself."""
+
+    def answers(self, link: str, reader: str) -> bool:
+        """Its links have said what they want, before."""
+        return True
 
     def offers(self) -> list[CarriedOffer]:
         """Nobody carries anything."""
@@ -222,6 +255,14 @@ class Paths:
 
     def absence(self) -> dict[str, dict[str, float]]:
         """Nobody is remembered who is away."""
+        return {}
+
+    def frontiers(self) -> VersionVector:
+        """Nobody tells."""
+        return {}
+
+    def counted(self) -> dict[str, int]:
+        """Nothing is counted."""
         return {}
 
     def turn_ended(self) -> None:

@@ -5,7 +5,8 @@ A subscriber is told that its subscription stands when the echo is back, so ever
 reaches it.  Links keep the order, so all that a node had acknowledged when it heard the probe is here before its echo:
 a retained value that was replaced or cleared anywhere before the subscription is not found by it.  A probe covers all
 that waited when it left, and while it is under way the next one waits for it, but not for long: it may be on its way to
-somebody who is dead.  Time is bounded.
+somebody who is dead.  Time is bounded.  Origins behind links it has not come back from are then read anew: they may
+pass over what this node wants until they hear of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from sterna.routing.link_frames import Echo, Frame, Probe, encode
+from sterna.routing.link_frames import EchoFrame, Frame, ProbeFrame, encode
 from sterna.vocabulary.identity import Stamp, VersionVector
 
 #: Probes of other nodes being passed on at once; past this the oldest is answered as it stands.
@@ -53,14 +54,19 @@ class ProbeUser(Protocol):
     def is_synced(self, origin: str) -> bool:
         """Can nothing of that origin be missing here?"""
 
+    def have_not_heard(self, links: list[str]) -> None:
+        """Nodes behind these links may not know yet what we want: messages that we now want may pass there."""
+
 
 class _Probe:
     """One of our own that is under way."""
 
-    __slots__ = ("actions", "answers", "out")
+    __slots__ = ("actions", "answers", "is_of_interest", "out")
 
-    def __init__(self, actions: list[Action], links: list[str]) -> None:
+    def __init__(self, actions: list[Action], links: list[str], *, is_of_interest: bool) -> None:
         self.actions = actions
+        #: It asks whether everybody knows that we want more.
+        self.is_of_interest = is_of_interest
         #: Links it has not come back from.
         self.out = dict.fromkeys(links)
         #: Of everybody who has heard it.
@@ -84,6 +90,7 @@ class Probes:
         self._schedule = schedule
         self._number = 0
         self._waiting: list[Action] = []
+        self._is_of_interest = False
         #: When the first of them was asked for.
         self._asked_at = 0.0
         #: Those that want to know how far everybody had come.
@@ -100,19 +107,16 @@ class Probes:
         #: Subscribers told before everybody was heard from.
         self.timed_out = 0
 
-    def when_heard(self, action: Action) -> None:
-        """Do this once every node that can be reached has heard what we said so far, or did not answer in time."""
+    def when_heard(self, action: Action, *, of_interest: bool = False) -> None:
+        """Do this once every node that can be reached has heard what we said so far, or did not answer in time.
+        `of_interest`: we want more than before."""
+        self._is_of_interest = self._is_of_interest or of_interest
         if not self._waiting:
             self._asked_at = self._now()
         self._waiting.append(action)
 
-    def when_answered(self, action: Callable[[VersionVector], None]) -> None:
-        """The same, and tell how far the messages of those nodes had come when they heard.  A node that is not named
-        did not answer."""
-        self.when_read(lambda answers: action(answers.frontiers))
-
-    def when_read(self, action: Callable[[Answers], None]) -> None:
-        """The same, and tell which of them had all that this node has sent."""
+    def when_answered(self, action: Callable[[Answers], None]) -> None:
+        """The same, and tell what those nodes answered.  A node that is not named did not answer."""
         self._curious.append(action)
         self.when_heard(lambda: None)
 
@@ -141,9 +145,10 @@ class Probes:
         curious, self._curious = self._curious, []
         self._number += 1
         number, self._left_at = self._number, self._now()
-        probe = self._own[number] = _Probe(actions, self._user.links())
+        probe = self._own[number] = _Probe(actions, self._user.links(), is_of_interest=self._is_of_interest)
+        self._is_of_interest = False
         actions += [partial(action, probe.answers) for action in curious]
-        body = encode(Probe(self._node, number, bool(curious)))
+        body = encode(ProbeFrame(self._node, number, bool(curious)))
         for link in probe.out:
             self._user.send_control(link, Frame.PROBE, body)
         self._schedule(self._asked_at + self._timeout_s, partial(self._give_up, number))
@@ -153,6 +158,8 @@ class Probes:
         probe = self._own.get(number)
         if probe is not None:
             self.timed_out += 1
+            if probe.is_of_interest:
+                self._user.have_not_heard(list(probe.out))
             probe.out.clear()
             self._settle(number)
 
@@ -163,11 +170,11 @@ class Probes:
             for action in probe.actions:
                 action()
 
-    def probed(self, link: str, probe: Probe) -> None:
+    def probed(self, link: str, probe: ProbeFrame) -> None:
         key = (probe.asker, probe.number)
         others = dict.fromkeys(other for other in self._user.links() if other != link)
         if probe.asker == self._node or key in self._passing:
-            self._user.send_control(link, Frame.ECHO, encode(Echo(*key)))
+            self._user.send_control(link, Frame.ECHO, encode(EchoFrame(*key)))
             return
         if len(self._passing) >= PASSING_MAX:
             self._answer(next(iter(self._passing)))
@@ -185,15 +192,15 @@ class Probes:
         if key in self._brought:
             own = [(self._node, *self._user.frontier())]
             readers = [self._node] if self._user.is_synced(key[0]) else []
-        self.echoed(HERE, Echo(*key, own, readers))
+        self.echoed(HERE, EchoFrame(*key, own, readers))
 
     def _answer(self, key: tuple[str, int]) -> None:
         link, _ = self._passing.pop(key)
         answers = self._brought.pop(key, None) or Answers({}, set())
         brought = [(node, *stamp) for node, stamp in answers.frontiers.items()]
-        self._user.send_control(link, Frame.ECHO, encode(Echo(*key, brought, sorted(answers.readers))))
+        self._user.send_control(link, Frame.ECHO, encode(EchoFrame(*key, brought, sorted(answers.readers))))
 
-    def echoed(self, link: str, probe: Echo) -> None:
+    def echoed(self, link: str, probe: EchoFrame) -> None:
         found = {node: Stamp(epoch, sequence) for node, epoch, sequence in probe.frontiers[:FRONTIERS_MAX]}
         if probe.asker == self._node:
             own = self._own.get(probe.number)
@@ -226,6 +233,6 @@ class Probes:
                 self._answer(key)
 
 
-def _add(answers: Answers, frontiers: VersionVector, echo: Echo) -> None:
+def _add(answers: Answers, frontiers: VersionVector, echo: EchoFrame) -> None:
     answers.frontiers.update(frontiers)
     answers.readers.update(echo.readers[:FRONTIERS_MAX])

@@ -106,6 +106,13 @@ class RouterLocal(Local, Protocol):
         """A node further away said what makes no sense, and that was left out."""
 
 
+class FrameWatcher(Protocol):
+    """Follows messages to other nodes."""
+
+    def sent(self, link: str, origin: str, body: bytes) -> None:
+        """Messages of this origin go over a link."""
+
+
 class Router:
     def __init__(
         self,
@@ -127,6 +134,8 @@ class Router:
         self._now = now
         self._schedule = schedule
         self._links: dict[str, Link] = {}
+        #: None as long as nobody follows messages.
+        self.watcher: FrameWatcher | None = None
         self.streams = Streams(node, local, self, vector, now=now, schedule=schedule)
         self.probes = Probes(node, self, timeout_s=settle_s, now=now, schedule=schedule)
         self.strategy = strategy(StrategyOutput(self))
@@ -150,10 +159,10 @@ class Router:
             Frame.ROUTING: lambda link, body: self.strategy.receive(link, body),
             Frame.ANNOUNCE: self._announced,
             Frame.LOST: lambda link, body: self._lost(link, link_frames.decode(body, link_frames.Lost)),
-            Frame.FETCH: lambda link, body: self._fetch(link_frames.decode(body, link_frames.Fetch)),
+            Frame.FETCH: lambda link, body: self._fetch(link, link_frames.decode(body, link_frames.Fetch)),
             Frame.PAGE: lambda link, body: self._page(link, link_frames.decode(body, link_frames.Page)),
-            Frame.PROBE: lambda link, body: self.probes.probed(link, link_frames.decode(body, link_frames.Probe)),
-            Frame.ECHO: lambda link, body: self.probes.echoed(link, link_frames.decode(body, link_frames.Echo)),
+            Frame.PROBE: lambda link, body: self.probes.probed(link, link_frames.decode(body, link_frames.ProbeFrame)),
+            Frame.ECHO: lambda link, body: self.probes.echoed(link, link_frames.decode(body, link_frames.EchoFrame)),
             Frame.LETTER: self._letter,
             Frame.NEWS: lambda link, body: self._local.news_came(link, body),
         }
@@ -379,33 +388,31 @@ class Router:
         if not self._links or (self.strategy.everything() and not self._announcing):
             action()
         else:
-            self.probes.when_heard(action)
+            self.probes.when_heard(action, of_interest=True)
 
-    def when_heard(self, action: Callable[[], None]) -> None:
+    def when_heard(self, action: Callable[[], None], *, of_interest: bool = False) -> None:
         """Do this once every node that can be reached has got what was sent to the links so far, and we have what those
-        nodes had sent until then."""
+        nodes had sent until then.  `of_interest`: more is wanted than before."""
         if self._links:
-            self.probes.when_heard(action)
+            self.probes.when_heard(action, of_interest=of_interest)
         else:
             action()
 
-    def when_answered(self, action: Callable[[VersionVector], None]) -> None:
-        """The same, and tell how far the messages of those nodes had come when they got it.  A node that is not named
-        did not answer."""
+    def when_answered(self, action: Callable[[Answers], None]) -> None:
+        """The same, and tell how far the messages of those nodes had come when they got it, and which of them have all
+        that this one has sent: nothing is owed to them.  A node that is not named did not answer."""
         if self._links:
             self.probes.when_answered(action)
-        else:
-            action({})
-
-    def when_read(self, action: Callable[[Answers], None]) -> None:
-        """The same, and tell which of those nodes have all that this one has sent: nothing is owed to them."""
-        if self._links:
-            self.probes.when_read(action)
         else:
             action(Answers({}, set()))
 
     def is_synced(self, origin: str) -> bool:
         return self.streams.synced(origin)
+
+    def have_not_heard(self, links: list[str]) -> None:
+        for origin in list(self.paths.origins):
+            if self.paths.link_to(origin) in links:
+                self.streams.refetch(origin)
 
     def frontier(self) -> Stamp:
         return self._local.frontier()
@@ -438,16 +445,21 @@ class Router:
         if found is not None:
             found.send(SEQUENCED, body, topic if records == 1 else b"")
             self.counters.forwarded += records
+            if self.watcher is not None:
+                self.watcher.sent(link, read_opening(body)[0], body)
 
-    def send_loose(self, link: str, body: bytes, records: int, topic: bytes) -> None:
+    def send_loose(self, link: str, body: bytes, messages: int, topic: bytes) -> None:
+        """The topic is that of the only record, or empty."""
         found = self._links.get(link)
         if found is None:
             self.losses.nowhere(body, self.strategy.links_for)
         elif found.congested:
             self.losses.not_taken(found, body)
         else:
-            found.send(LOOSE, body, topic if records == 1 else b"")
-            self.counters.forwarded += records
+            found.send(LOOSE, body, topic)
+            self.counters.forwarded += messages
+            if self.watcher is not None:
+                self.watcher.sent(link, read_opening(body)[0], body)
 
     # -- messages of others --------------------------------------------------------------------------------------
 
@@ -562,6 +574,7 @@ class Router:
         for other, some in pieces.items():
             whole = len(some) == len(records)
             self.send_sequenced(other, body if whole else cut(body, position, some), len(some), some[0].topic)
+            self.paths.handed_on(other, origin, Stamp(epoch, some[-1].sequence))
 
     def loose_mark(self, origin: str) -> Identity | None:
         """The body of loose messages that is being taken in from an origin, or gathered here ("")."""
@@ -607,7 +620,9 @@ class Router:
                 self._take_loose(link, origin, record, body)
         for other, some in pieces.items():
             whole = len(some) == len(records)
-            self.send_loose(other, body if whole else cut(body, position, some), len(some), some[0].topic)
+            messages = sum([record.count for record in some])
+            topic = some[0].topic if len(some) == 1 else b""
+            self.send_loose(other, body if whole else cut(body, position, some), messages, topic)
 
     def _hand_on_one(self, link: str, origin: str, record: LooseRecord, body: bytes) -> None:
         """HOT.  The only record of a body of loose messages."""
@@ -615,7 +630,7 @@ class Router:
             self._take_loose(link, origin, record, body)
         for other in self.links_for(record.topic):
             if other != link:
-                self.send_loose(other, body, 1, record.topic)
+                self.send_loose(other, body, record.count, record.topic)
 
     def _take_loose(self, link: str, origin: str, record: LooseRecord, body: bytes) -> None:
         """HOT."""
@@ -633,8 +648,10 @@ class Router:
 
     # -- catching up ---------------------------------------------------------------------------------------------
 
-    def _fetch(self, fetch: link_frames.Fetch) -> None:
+    def _fetch(self, link: str, fetch: link_frames.Fetch) -> None:
         if not fetch.hops or not all(map(is_filter, fetch.filters or ())) or not all(map(is_share, fetch.groups)):
+            return
+        if not self.paths.answers(link, fetch.hops[0]):
             return
         if fetch.carrier == self._node:
             carried = self._local.carried_page(fetch)
@@ -649,12 +666,12 @@ class Router:
             else:
                 self._serve(fetch)
             return
-        link = self.paths.link_to(fetch.carrier or fetch.origin)
-        if link is None or self._node in fetch.hops:
+        next_hop = self.paths.link_to(fetch.carrier or fetch.origin)
+        if next_hop is None or self._node in fetch.hops:
             return  # the reader will learn that the way has changed, and ask again
         onward = structs.replace(fetch, hops=[*fetch.hops, self._node])
-        self.paths.introduce(link, fetch.hops[0])
-        self.send_control(link, Frame.FETCH, link_frames.encode(onward))
+        self.paths.introduce(next_hop, fetch.hops[0])
+        self.send_control(next_hop, Frame.FETCH, link_frames.encode(onward))
 
     def _serve(self, fetch: link_frames.Fetch) -> None:
         try:
@@ -682,7 +699,12 @@ class Router:
         """To another node, behind everything said so far; False if there is no way to it."""
         link = self.paths.link_to(to)
         letter = link_frames.Letter(to, self._node, self._epoch, about, body)
-        return link is not None and self.send_control(link, Frame.LETTER, link_frames.encode(letter))
+        return link is not None and self._send_letter(link, self._node, link_frames.encode(letter))
+
+    def _send_letter(self, link: str, sender: str, body: bytes) -> bool:
+        """The reader takes all that its sender published before for read: a change of the sender's way goes ahead."""
+        self.paths.tell_ahead(link, sender)
+        return self.send_control(link, Frame.LETTER, body)
 
     def tell(self, links: list[str], body: bytes) -> None:
         """Say something to these neighbours."""
@@ -703,7 +725,7 @@ class Router:
         else:
             onward = self.paths.link_to(letter.to)
             if onward is not None and onward != link:
-                self.send_control(onward, Frame.LETTER, body)
+                self._send_letter(onward, letter.sender, body)
 
 
 def where(error: Exception) -> str:

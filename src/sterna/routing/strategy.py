@@ -39,6 +39,9 @@ class RoutingSettings:
     """Bytes of messages carried, in memory; the oldest are dropped first, and counted."""
     carry_age_s: Annotated[float, Allowed(1, 2**40)] = 24 * 3600.0
     """Messages are carried for so long."""
+    news_s: Annotated[float, Allowed(0.1, 60)] = 1.0
+    """With `strategy = "mobile"`: how long news is gathered for neighbours that need not know at once.
+    Higher: less air time where nodes move much; tables are right later."""
     forget_nodes_s: Annotated[float, Allowed(1, 2**40)] = 7 * 24 * 3600.0
     """With `strategy = "mobile"`: a node that has been away for so long is forgotten, with what it wants."""
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 from sterna.interworking.attachment import Attachment
 from sterna.interworking.foreign_line import ForeignLine
-from sterna.interworking.proxy.proxy import Proxy
 from sterna.node.companions import Companions
 from sterna.node.foreign_session import ForeignSession
 from sterna.node.node import Node
+from sterna.node.relay_keeper import RelayKeeper, proxy_of
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.settings import InterworkingTable
 from sterna.runtime.links.connections import LingeringTransport
@@ -78,13 +78,15 @@ class Interworking:
         """The relayed clients, in proxy mode."""
         proxy = None
         if table.mode == "proxy":
-            proxy = Proxy(table.witness_window, repeats_doubts=table.in_doubt == "repeat")
+            keeper = RelayKeeper(node.broker, report)
+            proxy = proxy_of(table, keeper)
             limits = node.broker.limits
             self.relay = ProxyWorld(
                 table,
                 node_name,
                 limits,
                 proxy,
+                keeper,
                 self._context,
                 report,
                 self.begin,

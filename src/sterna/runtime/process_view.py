@@ -1,44 +1,19 @@
 """A process's own condition, for /metrics: its build, how long things take, and when its certificates expire.
 
-Observing a duration costs a search in a short table.  Histograms have fixed buckets, so that those of many nodes can be
-added up.
+The event loop's lag is sampled here; whoever does the other things that take time observes how long.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
+from sterna.vocabulary.histogram import Histogram
+
 LAG_EVERY_S: Final = 0.25
 """How often the lag of the event loop is sampled."""
-
-SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the buckets of a duration."""
-
-
-class Histogram:
-    __slots__ = ("counts", "sum")
-
-    def __init__(self) -> None:
-        #: By bucket; the last one is for what is above all bounds.
-        self.counts = [0] * (len(SECONDS) + 1)
-        self.sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(SECONDS, seconds)] += 1
-        self.sum += seconds
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Upper bound and number of all at or below it, as Prometheus wants them."""
-        found: list[tuple[str, float]] = []
-        total = 0
-        for bound, count in zip((*map(str, SECONDS), "+Inf"), self.counts, strict=True):
-            total += count
-            found.append((bound, total))
-        return found
 
 
 @dataclass(slots=True)
@@ -51,6 +26,21 @@ class Timings:
     """From handing a group to the journal to the end of delivering and acknowledging what it holds."""
     loop_lag: Histogram = field(default_factory=Histogram)
     """How much later than asked for the event loop calls back."""
+    delivery: Histogram = field(default_factory=Histogram)
+    """From entering the network to being given to subscribers here; a sample."""
+    move: Histogram = field(default_factory=Histogram)
+    """Of sessions that went to another node, from the beginning of the move until they were gone."""
+
+
+@dataclass(slots=True)
+class ListenerCounters:
+    """Connections of one listener, since the process started."""
+
+    open: int = 0
+    """Now; those that are being let in are not yet among them."""
+    accepted: int = 0
+    failed: int = 0
+    """That did not get through TLS, or whose proxy did not say who they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +50,9 @@ class ProcessView:
     compiled: bool
     timings: Timings
     certificates: dict[str, float]
-    """Address of a listener -> second of the wall clock at which its certificate expires."""
+    """Address of a listener, "links" or "feed" -> second of the wall clock at which its certificate expires."""
+    listeners: dict[str, ListenerCounters] = field(default_factory=dict)
+    """By address."""
 
 
 class LoopLag:

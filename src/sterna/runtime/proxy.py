@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from sterna.broker.limits import Limits
-from sterna.gateway.extended_client import Host
+from sterna.gateway.extended_client import RelayBroker
+from sterna.gateway.kept_publications import RelayJournal
 from sterna.gateway.settings import GatewayLimits
 from sterna.gateway.upstream import Upstream
 from sterna.gateway.watched import WatchedGateway
@@ -62,12 +63,13 @@ class ProxyWorld:
         node_name: str,
         limits: Limits,
         proxy: Proxy,
+        keeper: RelayJournal,
         context: ssl.SSLContext | None,
         report: Callable[[str, dict[str, Any]], None],
         begin: Callable[[], None],
         after_work: Callable[[], None],
         sockets: int,
-        host: Host | None = None,
+        host: RelayBroker | None = None,
     ) -> None:
         """`begin` and `after_work` frame a piece of work of the node; `sockets`: how many clients may be open;
         `host`: the node's own broker, if it serves them too."""
@@ -82,6 +84,7 @@ class ProxyWorld:
             limits_of(limits),
             self,
             proxy,
+            keeper,
             random.SystemRandom(),
             time.monotonic,
             host,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from sterna.runtime.config.problems import spelled
-from sterna.runtime.config.process_tables import ListenerTable
+from sterna.runtime.config.process_tables import Admin, ListenerTable
 from sterna.runtime.config.schema import is_table, keys_of
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.hangups import was_hung_up
@@ -24,6 +24,9 @@ from sterna.runtime.service_manager import ServiceManager
 from sterna.vocabulary.errors import ConfigurationError, SternaError
 
 T = TypeVar("T")
+
+#: Every process reloads these: the log, and who may ask the admin port.
+ADMIN_AND_LOG: tuple[Place, ...] = (("log",), *(("admin", name) for name in keys_of(Admin) if name != "bind"))
 
 log = logging.getLogger("sterna.reload")
 
@@ -117,6 +120,28 @@ def needing_restart(old: Any, new: Any, reloaded: Sequence[Place]) -> list[str]:
     """Settings that differ, as spelled in the file; but for the listeners, and what is below one of `reloaded`."""
     found = [place for place in differences(old, new) if place != ("listener",)]
     return [spelled(place) for place in found if not any(place[: len(one)] == one for one in reloaded)]
+
+
+class PreparedLimits:
+    """The limits in force, with the values they are to have."""
+
+    def __init__(self, in_force: Any, wanted: Any, fixed: Collection[str]) -> None:
+        """`in_force` belongs to this process alone; what is `fixed` stays as it is."""
+        self._in_force = in_force
+        names = [str(name) for (name,) in differences(in_force, wanted)]
+        self._changed = {name: getattr(wanted, name) for name in names if name not in fixed}
+
+    def apply(self) -> ReloadedPart:
+        told = []
+        for name, value in self._changed.items():
+            told.append(f"{name} {getattr(self._in_force, name):,} to {value:,}")
+            setattr(self._in_force, name, value)
+        return ReloadedPart("limits", bool(told), ", ".join(told))
+
+
+def limits_reloaded(limits: type[Any], fixed: Collection[str]) -> list[Place]:
+    """The settings that `PreparedLimits` puts in place."""
+    return [("limits", name) for name in keys_of(limits) if name not in fixed]
 
 
 class PreparedListeners:

@@ -17,36 +17,45 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from sterna import __version__
+from sterna.broker import administration
+from sterna.broker.access.access_register import EntryKind
 from sterna.broker.access.identity import Accepted, Credentials, Refused
 from sterna.broker.expressions.function_calls import Done
-from sterna.broker.limits import Limits
-from sterna.broker.session.connection import Connection
+from sterna.broker.limits import LIMITS_TOLD, Limits
+from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.journal.memory_store import MemoryStore
 from sterna.node.committing import Committing
 from sterna.node.driver import Driver
 from sterna.node.housekeeping import ROUND_S, Housekeeping
 from sterna.node.management import Gathered, Management, NoOtherNodes
+from sterna.node.message_tracing import MessageTracing
 from sterna.node.network_settings import for_strategy
-from sterna.node.node import Changes, Node, Saved
-from sterna.runtime.admin.backup_api import Backups
+from sterna.node.node import Changes, Node, Saved, epoch_before
+from sterna.operators.functions import Functions
+from sterna.runtime.admin.access_api import change_access
+from sterna.runtime.admin.backup_api import Backups, PartOfBackup
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
 from sterna.runtime.admin.publish_api import PublishOrder, publish
-from sterna.runtime.admin.site import guard
+from sterna.runtime.admin.reloading import AdminAndLog
+from sterna.runtime.admin.site import Guard, Request, guard
 from sterna.runtime.clocks import both_clocks
 from sterna.runtime.committer import Committer
 from sterna.runtime.config import access
 from sterna.runtime.config.feed_rules import clients_address, feed_address
 from sterna.runtime.config.networks import networks
+from sterna.runtime.config.schema import keys_of
 from sterna.runtime.config.settings import Configuration, NodeListener
 from sterna.runtime.config.toml_source import Place
-from sterna.runtime.disk.backups import Backup, back_up
+from sterna.runtime.dashboard.dashboard import Dashboard
+from sterna.runtime.disk.backups import Backup, DataCopy, back_up
 from sterna.runtime.disk.segment_files import FileStore
 from sterna.runtime.disk.session_store import SessionStore
 from sterna.runtime.feed.view import FeedView
@@ -62,11 +71,14 @@ from sterna.runtime.logs import configure
 from sterna.runtime.process_setup import allow_many_sockets, is_compiled, outdated_modules
 from sterna.runtime.process_view import LoopLag, ProcessView, Timings
 from sterna.runtime.reloading import (
+    ADMIN_AND_LOG,
+    PreparedLimits,
     PreparedListeners,
     ReloadedPart,
     Reloader,
     ReloadOutcome,
     Swap,
+    limits_reloaded,
     needing_restart,
 )
 from sterna.runtime.reports import Reports
@@ -77,6 +89,8 @@ from sterna.vocabulary.errors import ConfigurationError, JournalError, SternaErr
 
 if TYPE_CHECKING:
     from sterna.runtime.feed.feed import Feed
+    from sterna.runtime.hooks.access_hook import AccessHook, HookVerdict
+    from sterna.runtime.telemetry.span_exporter import SpanExporter
 
 log = logging.getLogger("sterna.node")
 
@@ -94,11 +108,7 @@ RELOADED: tuple[Place, ...] = (
     ("authentication",),
     ("authorization",),
     ("adaptation",),
-    ("log",),
-    ("admin", "anonymous"),
-    ("admin", "hosts"),
-    ("admin", "token"),
-    ("admin", "token_file"),
+    *ADMIN_AND_LOG,
     ("feed", "certificate"),
     ("feed", "key"),
     ("network", "tls", "certificate"),
@@ -152,39 +162,20 @@ class NodeServer:
         self._durable = configuration.journal.durability != "memory"
         self._store, self._sessions = self._open_stores()
         self.feed = self._new_feed()
-        checkpoint = self._sessions.load() if self._sessions else None
         self._authenticator = access.authenticator(configuration.authentication)
+        self._hook = access.access_hook(configuration.authentication, configuration.node.name)
         functions = functions_of(configuration.functions)
-        self._functions = FunctionPool(configuration.functions, functions, self._work)
-        now, wall = both_clocks()
-        network = configuration.network
-        self._node = Node(
-            limits=configuration.limits,
-            settings=configuration.journal,
-            store=self._store,
-            saved=Saved(checkpoint.position, checkpoint.sessions, checkpoint.retained) if checkpoint else Saved(),
-            next_epoch=self._next_epoch,
-            authenticator=self._authenticator,
-            access=access.access_list(configuration.authorization, configuration.adaptation),
-            world=self,
-            rng=random.SystemRandom(),
-            now=now,
-            wall=wall,
-            name=configuration.node.name,
-            held=self.feed.held if self.feed is not None else lambda: None,
-            alone=network is None,
-            operators=for_strategy(configuration.operators, network.strategy if network is not None else ""),
-            functions=functions,
-        )
+        self._functions = FunctionPool(configuration.functions, functions, self.work)
+        self._node = self._new_node(functions)
         self.broker = self._node.broker
-        gateways = networks(configuration.mqtt.gateways)
-        self.broker.packets.may_be_gateway = partial(access.may_be_gateway, gateways)
+        self.broker.packets.may_be_gateway = partial(access.may_be_gateway, networks(configuration.mqtt.gateways))
         self._alone = Management(configuration.node.name, self.broker, NoOtherNodes())
+        network = configuration.network
         self.networking: Networking | None = None
         if network is not None:
             self.networking = Networking(network, configuration.node.name, self._node, self, random.SystemRandom())
         committing = Committing(self._node, configuration.journal)
-        self._timings = Timings()
+        self._timings = Timings(delivery=self.broker.counters.delivery_took, move=self.broker.counters.moves_took)
         self._loop_lag = LoopLag(self._timings.loop_lag)
         self._committer = Committer(committing, self.broker, self._store, self._save, self._turn, self._timings)
         self._driver = Driver(self._node, committing, self._committer.perform, networked=network is not None)
@@ -198,15 +189,50 @@ class NodeServer:
         self._deserted = asyncio.Event()
         #: Client sockets that are open, those included that were told goodbye.
         self.sockets = SocketQuota(
-            descriptors.sockets, configuration.limits, self.broker.counters.refused, self._deserted.set
+            descriptors.sockets, self.broker.limits, self.broker.counters.refused, self._deserted.set
         )
         self._listeners = Listeners(self, descriptors.backlog, shared=shared_ports)
         self._relaying = self._new_relaying()
         self._admin = AdminPort(self, guard(configuration.admin))
+        self._admin_and_log = AdminAndLog(configuration, self._admin)
+        self.dashboard = Dashboard(self, self._alone)
         self.backups = Backups(self._back_up if self._durable else None)
+        self.part_of_backup = PartOfBackup(
+            configuration.node.backups_directory,
+            self._copy_to if self._durable else None,
+            lambda: self.broker.log.came_or_went,
+        )
         self._verifiers = Verifiers(self._verified)
         self._stopping = asyncio.Event()
         self._serving = False
+
+    def _new_node(self, functions: Functions) -> Node:
+        """As the last checkpoint and the journal have it."""
+        configuration = self._configuration
+        saved = Saved()
+        if self._sessions is not None:
+            found = self._sessions.load()
+            saved = Saved(found.position, found.sessions, found.retained, found.epoch)
+        network = configuration.network
+        now, wall = both_clocks()
+        return Node(
+            limits=replace(configuration.limits),
+            settings=configuration.journal,
+            store=self._store,
+            saved=saved,
+            next_epoch=self._next_epoch,
+            authenticator=self._authenticator,
+            access=access.access_list(configuration.authorization, configuration.adaptation),
+            world=self,
+            rng=random.SystemRandom(),
+            now=now,
+            wall=wall,
+            name=configuration.node.name,
+            held=self.feed.held if self.feed is not None else lambda: None,
+            alone=network is None,
+            operators=for_strategy(configuration.operators, network.strategy if network is not None else ""),
+            functions=functions,
+        )
 
     def _new_feed(self) -> Feed | None:
         settings, node = self._configuration.feed, self._configuration.node
@@ -241,10 +267,8 @@ class NodeServer:
         return Listeners(relay, self._descriptors.backlog) if relay is not None else None
 
     def _next_epoch(self, last: int) -> int:
-        """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from
-        an earlier epoch for old."""
-        now = int(time.time())
-        return self._sessions.next_epoch(max(last, now - 1)) if self._sessions else now
+        before = epoch_before(last, time.time())
+        return self._sessions.next_epoch(before) if self._sessions else before + 1
 
     def _open_stores(self) -> tuple[FileStore | MemoryStore, SessionStore | None]:
         node, journal = self._configuration.node, self._configuration.journal
@@ -257,13 +281,18 @@ class NodeServer:
 
     async def run(self) -> int:
         self._loop = asyncio.get_running_loop()
+        #: Referred to here, or the loop might lose them.
+        self._background: set[asyncio.Task[None]] = set()
         self._driver.begin(LoopTimers(self._loop))
         configuration = self._configuration
+        self._spans = self._new_exporter()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
         self._report_start()
         self.after_work()
         await self._functions.start()
+        if self._hook is not None:
+            await self._hook.start()
         feed = await self.feed.start() if self.feed is not None else None
         if feed is not None:
             log.info("feed", extra={"address": str(feed)})
@@ -272,6 +301,9 @@ class NodeServer:
                 feed_address(self._configuration, feed), clients_address(self._configuration), configuration.migration
             )
             log.info("open to other nodes", extra={"address": str(door) if door else None})
+            self.dashboard.answer_for(self.management())
+        if self._spans is not None:
+            self._trace_messages(self._spans)
         if self.interworking is not None:
             self.interworking.prepare()
         for listener in self._configuration.listeners:
@@ -297,6 +329,24 @@ class NodeServer:
         await self._stop()
         return 0
 
+    def _new_exporter(self) -> SpanExporter | None:
+        endpoint, name = self._configuration.telemetry.endpoint, self._configuration.node.name
+        if endpoint is None:
+            return None
+        from sterna.runtime.telemetry.span_exporter import SpanExporter
+
+        log.info("messages are traced", extra={"endpoint": endpoint})
+        return SpanExporter(endpoint, name)
+
+    def _trace_messages(self, spans: SpanExporter) -> None:
+        name, share = self._configuration.node.name, self._configuration.telemetry.share
+        tracing = MessageTracing(name, self.broker.clock, share, spans.export)
+        self.broker.ingress.watcher = tracing
+        network = self.networking.network if self.networking is not None else None
+        if network is not None:
+            network.router.watcher = tracing
+            tracing.link_to = network.router.paths.link_to
+
     async def _listen(self, listener: NodeListener) -> None:
         fields: dict[str, Any] = {"transport": listener.transport}
         if listener.serves == "broker" and self._relaying is not None:
@@ -310,6 +360,19 @@ class NodeServer:
 
     def _report_start(self) -> None:
         started = self._node.started
+        log.info(
+            "node starting",
+            extra={
+                "version": __version__,
+                "compiled": is_compiled(),
+                "node": self._configuration.node.name,
+                "durability": self._configuration.journal.durability,
+                "sessions": started.sessions,
+                "retained": started.retained,
+                "next_offset": started.next_offset,
+                "away_s": round(started.away_s),
+            },
+        )
         for cut in started.cuts:
             log.warning("cut a torn tail off the journal", extra=cut._asdict())
         for damage in started.damage:
@@ -325,19 +388,6 @@ class NodeServer:
                 "compiled modules are older than their sources; run: make compiled", extra={"modules": outdated}
             )
         self._report_descriptors()
-        log.info(
-            "node starting",
-            extra={
-                "version": __version__,
-                "compiled": is_compiled(),
-                "node": self._configuration.node.name,
-                "durability": self._configuration.journal.durability,
-                "sessions": started.sessions,
-                "retained": started.retained,
-                "next_offset": started.next_offset,
-                "away_s": round(started.away_s),
-            },
-        )
 
     def _report_descriptors(self) -> None:
         wanted, possible = self._configuration.limits.connections, self._descriptors.sockets
@@ -367,6 +417,10 @@ class NodeServer:
         if self.feed is not None:
             await self.feed.stop()
         await self._functions.stop()
+        if self._hook is not None:
+            await self._hook.stop()
+        if self._spans is not None:
+            await self._spans.close(FAREWELL_S)
         await self._let_go()
         if self._sessions is not None:
             await self._committer.checkpoint()
@@ -401,10 +455,13 @@ class NodeServer:
         if authenticator.is_like(self._authenticator):
             authenticator = self._authenticator  # it remembers who has just shown a right password
         rules = access.access_list(new.authorization, new.adaptation)
+        hook = self._hook
+        if new.authentication.hook != (hook.table if hook is not None else None):
+            hook = access.access_hook(new.authentication, self._configuration.node.name)
         listeners = PreparedListeners(self._listeners, [one for one in new.listeners if one.serves == "node"])
         relayed = [one for one in new.listeners if one.serves == "broker"]
         relaying = PreparedListeners(self._relaying, relayed) if self._relaying is not None else None
-        admin = guard(new.admin) if new.admin.bind == old.admin.bind else self._admin.guard
+        admin_and_log = self._admin_and_log.prepare(new)
         links = feed = None
         if self.networking is not None and new.network is not None:
             links = self.networking.prepare_tls(new.network.tls)
@@ -412,7 +469,10 @@ class NodeServer:
             from sterna.runtime.feed.feed import feed_context
 
             feed = feed_context(new.feed)
-        needs_restart = [*listeners.needs_restart, *needing_restart(old, new, RELOADED)]
+        fixed = LIMITS_TOLD if self.interworking is None else set(keys_of(Limits))
+        limits = PreparedLimits(self.broker.limits, new.limits, fixed)
+        reloaded = (*RELOADED, *limits_reloaded(Limits, fixed))
+        needs_restart = [*listeners.needs_restart, *needing_restart(old, new, reloaded)]
         if relaying is not None:
             needs_restart += relaying.needs_restart
 
@@ -420,23 +480,37 @@ class NodeServer:
             users = "none" if authenticator.users is None else f"{authenticator.users} users"
             parts = [
                 ReloadedPart("passwords and tokens", authenticator is not self._authenticator, users),
-                ReloadedPart("access rules", not rules.is_like(self.broker.access.rules), f"{len(rules)} rules"),
+                ReloadedPart(
+                    "access rules", not rules.is_like(self.broker.access.configured[1]), f"{len(rules)} rules"
+                ),
+                limits.apply(),
                 *listeners.apply(),
                 *(relaying.apply() if relaying is not None else ()),
             ]
             self._authenticator = authenticator
-            self._admin.guard = admin
+            self._renew_hook(hook)
             if links is not None:
                 parts.append(ReloadedPart("certificates of links", links()))
             if feed is not None and self.feed is not None and self.feed.tls is not None:
                 parts.append(ReloadedPart("certificate of the feed", self.feed.tls.renew(*feed)))
-            configure(new.log.level, new.log.format)
+            parts += admin_and_log()
             self.broker.at(time.monotonic())
+            self.broker.limits_changed()
             disconnected = self.broker.renewal.apply(authenticator, rules)
             self.after_work()
             return ReloadOutcome(parts, disconnected, needs_restart)
 
         return swap
+
+    def _renew_hook(self, hook: AccessHook | None) -> None:
+        before, self._hook = self._hook, hook
+        if hook is before:
+            return
+        for begun in (before.stop() if before is not None else None, hook.start() if hook is not None else None):
+            if begun is not None:
+                task = self._loop.create_task(begun)
+                self._background.add(task)
+                task.add_done_callback(self._background.discard)
 
     # -- housekeeping --
 
@@ -466,11 +540,17 @@ class NodeServer:
         except JournalError as error:
             log.error("the journal cannot be trimmed", extra={"reason": str(error)})
 
-    def _back_up(self, name: str) -> Backup:
-        node = self._configuration.node
+    async def _back_up(self, name: str, _asked: Request) -> Backup:
+        directory = self._configuration.node.backups_directory
+        return await self._loop.run_in_executor(None, back_up, *self._stores(), directory, name)
+
+    def _copy_to(self, target: Path) -> DataCopy:
+        return DataCopy(*self._stores(), target)
+
+    def _stores(self) -> tuple[SessionStore, FileStore]:
         assert self._sessions is not None
         assert isinstance(self._store, FileStore)
-        return back_up(self._sessions, self._store, node.backups or node.data / "backups", name)
+        return self._sessions, self._store
 
     def _save(self, changes: Changes) -> None:
         assert self._sessions is not None
@@ -484,14 +564,31 @@ class NodeServer:
         self._reports.report(event, fields)
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
+        hook = self._hook
+        if hook is None or not self.broker.access.authenticator.is_for_hook(credentials):
+            self._verify(connection, credentials)
+            return
+
+        def answered(answer: HookVerdict) -> None:
+            if connection.state == ConnectionState.CLOSED:
+                return
+            connection.granted = answer.granted
+            if answer.verdict is None:
+                self._verify(connection, credentials)
+            else:
+                self._verified(connection, answer.verdict)
+
+        hook.submit(credentials, connection.peer.address, answered)
+
+    def _verify(self, connection: Connection, credentials: Credentials) -> None:
         wall = self.broker.wall
-        authenticator = self._authenticator
+        authenticator = self.broker.access.authenticator
         self._verifiers.submit(connection, lambda: authenticator.verify(credentials, now=wall))
 
     def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
         return self._functions.submit(function, payload, done)
 
-    def _work(self, piece: Callable[[], None]) -> None:
+    def work(self, piece: Callable[[], None]) -> None:
         self.broker.at(time.monotonic())
         piece()
         self.after_work()
@@ -503,13 +600,35 @@ class NodeServer:
 
     # -- what the admin port asks --
 
+    @property
+    def configuration(self) -> Configuration:
+        return self._configuration
+
+    @property
+    def admin_guard(self) -> Guard:
+        return self._admin.guard
+
     def statistics(self) -> Statistics:
         self.broker.at(time.monotonic())
         return self.broker.statistics()
 
     def process_view(self) -> ProcessView:
-        certificates = self._listeners.certificates()
-        return ProcessView(__version__, platform.python_version(), is_compiled(), self._timings, certificates)
+        listeners = self._listeners.counters()
+        if self._relaying is not None:
+            listeners |= self._relaying.counters()
+        python = platform.python_version()
+        return ProcessView(__version__, python, is_compiled(), self._timings, self._certificates(), listeners)
+
+    def _certificates(self) -> dict[str, float]:
+        """Address of a listener, or the other purpose -> second of the wall clock at which it expires."""
+        found = self._listeners.certificates()
+        if self._relaying is not None:
+            found |= self._relaying.certificates()
+        if self.networking is not None and self.networking.certificate_expires_at is not None:
+            found["links"] = self.networking.certificate_expires_at
+        if self.feed is not None and self.feed.tls is not None:
+            found["feed"] = self.feed.tls.expires_at
+        return found
 
     def sessions(self, most: int) -> list[SessionView]:
         return self.broker.views(most)
@@ -535,14 +654,19 @@ class NodeServer:
     async def ask(self, kind: str, argument: str, most: int) -> Gathered:
         answer: asyncio.Future[Gathered] = self._loop.create_future()
         self.broker.at(time.monotonic())
-        self._management().ask(kind, argument, most, answer.set_result)
+        self.management().ask(kind, argument, most, answer.set_result)
         self.after_work()
         return await answer
+
+    async def change_access(self, kind: EntryKind, name: str, value: dict[str, Any] | None) -> Gathered:
+        self.broker.at(time.monotonic())
+        argument = administration.order(self.broker, self._configuration.node.name, kind, name, value)
+        return await change_access(self.broker, self.management(), argument, self.after_work)
 
     async def publish(self, order: PublishOrder) -> dict[str, Any]:
         return await publish(self.broker, order, self.after_work)
 
-    def _management(self) -> Management:
+    def management(self) -> Management:
         network = self.networking.network if self.networking is not None else None
         return network.management if network is not None else self._alone
 

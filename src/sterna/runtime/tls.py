@@ -21,20 +21,21 @@ def server_context(certificate: str, key: str | None, client_ca: str | None, *, 
 class RenewableContext:
     """For servers that take one context for as long as they listen: each handshake goes on with the `current` one."""
 
-    def __init__(self, context: ssl.SSLContext, digest: str) -> None:
-        """`digest` tells what it was made of from anything else."""
+    def __init__(self, context: ssl.SSLContext, digest: str, expires_at: float) -> None:
+        """`digest` tells what it was made of from anything else; its certificate expires at that second."""
         self.current = context
         self.digest = digest
+        self.expires_at = expires_at
         self.outer = context
         # A ticket must not take up again a connection that an earlier context verified.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
         context.sni_callback = self._choose
 
-    def renew(self, context: ssl.SSLContext, digest: str) -> bool:
+    def renew(self, context: ssl.SSLContext, digest: str, expires_at: float) -> bool:
         """From here on handshakes use this one; whether that makes a difference."""
         is_other = digest != self.digest
-        self.current, self.digest = context, digest
+        self.current, self.digest, self.expires_at = context, digest, expires_at
         return is_other
 
     def _choose(self, connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:

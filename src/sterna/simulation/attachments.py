@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sterna.interworking.attachment import Attachment
 from sterna.interworking.foreign_line import SUBACK, ForeignLine
@@ -15,9 +15,10 @@ from sterna.mqtt.client_packets import version_of
 from sterna.mqtt.packets import CONNECT, PUBLISH
 from sterna.node.companions import Companions
 from sterna.node.foreign_session import ForeignSession
+from sterna.node.relay_keeper import RelayKeeper, proxy_of
 from sterna.simulation.client_packets import PacketReader, decode_publish
 from sterna.simulation.foreign_broker import ForeignBroker
-from sterna.simulation.kernel import Kernel, Timer
+from sterna.simulation.kernel import Kernel, KernelTimer
 from sterna.simulation.records import identity_of
 from sterna.simulation.relays import RelayWorld
 from sterna.simulation.streams import End
@@ -26,12 +27,24 @@ if TYPE_CHECKING:
     from sterna.simulation.machine import Running
 
 
+class Taken(NamedTuple):
+    """A message that a node took from the broker."""
+
+    at: float
+    identity: str
+    """Its first word."""
+    qos: int
+    is_known: bool
+    """It was in flight to the broker in the journal with which the node was started: its echo is to be expected."""
+
+
 @dataclass(slots=True)
 class Evidence:
     """Events between a node and the broker it is attached to, over all boots of the node."""
 
-    taken: set[str] = field(default_factory=set)
-    """First words of messages that the node took from the broker."""
+    taken: list[Taken] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    """First words of messages that were in flight to the broker when the node was last started."""
     subscribed_at: float | None = None
     """When the node first confirmed what is to go to the broker."""
     doubted: set[str] = field(default_factory=set)
@@ -62,9 +75,10 @@ class AttachmentWorld:
         self.relay: RelayWorld | None = None
         if foreign.settings.mode == "proxy":
             settings = foreign.settings
-            self.proxy = Proxy(settings.witness_window, repeats_doubts=settings.in_doubt == "repeat")
+            keeper = RelayKeeper(running.broker, self.report)
+            self.proxy = proxy_of(settings, keeper)
             host = Companions(running.broker, machine.name, self._version) if settings.extras else None
-            self.relay = RelayWorld(running, foreign.broker, self.proxy, host)
+            self.relay = RelayWorld(running, foreign.broker, self.proxy, keeper, host)
         self.own = _ObservedSession(running, foreign)
         self.attachment = Attachment(
             foreign.settings,
@@ -76,6 +90,7 @@ class AttachmentWorld:
             running.kernel.dice(f"{machine.name} attachment {running.number}"),
             proxy=self.proxy,
         )
+        foreign.evidence.known = {identity_of(payload) for _, _, _, payload in self.own.in_flight()}
 
     def _version(self) -> int:
         abilities = self.attachment.abilities
@@ -90,8 +105,8 @@ class AttachmentWorld:
     def now(self) -> float:
         return self._running.broker.now
 
-    def later(self, seconds: float, act: Callable[[], None]) -> Timer:
-        timer = Timer(act)
+    def later(self, seconds: float, act: Callable[[], None]) -> KernelTimer:
+        timer = KernelTimer(act)
         self._running.later(seconds, timer.ring)
         return timer
 
@@ -152,7 +167,10 @@ class _ObservedConnection:
             if first >> 4 == CONNECT:
                 self._version = version_of(body[6])
             elif first >> 4 == PUBLISH:
-                self._evidence.taken.add(identity_of(decode_publish(first, body, self._version).payload))
+                taken = decode_publish(first, body, self._version)
+                identity = identity_of(taken.payload)
+                known = identity in self._evidence.known
+                self._evidence.taken.append(Taken(self._kernel.now, identity, taken.qos, known))
         self.connection.feed(data)
 
     def write(self, data: bytes) -> None:

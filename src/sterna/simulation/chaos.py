@@ -17,17 +17,18 @@ from sterna.migration.planned_moves import PlannedMoves
 from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import for_strategy
 from sterna.node.node import Node
-from sterna.operators.settings import Settings as OperatorSettings
+from sterna.operators.settings import OperatorSettings as OperatorSettings
 from sterna.routing.mobile import MobileRouting
 from sterna.routing.strategy import RoutingSettings
 from sterna.simulation import checkers
+from sterna.simulation.adaptive_scenario import AdaptiveScenario
 from sterna.simulation.clients import Client, Habits
-from sterna.simulation.computed import Computation
+from sterna.simulation.computed import CheckedComputation
 from sterna.simulation.faults import LONE_KINDS, Faults
 from sterna.simulation.foreign_scenario import ROUNDS_S, ForeignScenario
 from sterna.simulation.gateway_scenario import GatewayScenario
 from sterna.simulation.kernel import Trace
-from sterna.simulation.machine import Machine, MachineSettings, Running
+from sterna.simulation.machine import MachineSettings, Running, SimulatedMachine
 from sterna.simulation.membership import MIGRATION, NETWORK, members
 from sterna.simulation.network import Path
 from sterna.simulation.network_checkers import (
@@ -35,12 +36,14 @@ from sterna.simulation.network_checkers import (
     frames_sent,
     hands_over,
     known_everywhere,
+    note_overtaken,
     nothing_left_over,
     one_owner,
     tables_without,
+    waited_long_enough,
     within_bounds,
 )
-from sterna.simulation.population import Mover, Publisher, Roamer, habits, shared_habits
+from sterna.simulation.population import Mover, Roamer, SimulatedPublisher, habits, shared_habits
 from sterna.simulation.reach import Reach
 from sterna.simulation.records import Violation
 from sterna.simulation.world import new_world
@@ -62,6 +65,9 @@ LONGEST_S = 900.0
 PROGRESS_S = 10.0
 BOUNDS_S = 1.0
 REST_S = 3.0
+GUESTS_S = 3.0
+"""Clients of nodes that may stop begin to publish when the nodes have met: before that no other node knows who shares
+a subscription."""
 MOBILITIES = ("waypoint",)
 RESTS = 4
 """How often a tree that changes its shape is given another rest."""
@@ -74,7 +80,7 @@ MOURNING_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StormPlan:
     seed: int
     nodes: int = 3
     seconds: float = 25.0
@@ -106,11 +112,13 @@ class Plan:
     """For how long it has to be away before."""
     long_outages: float = LONG_OUTAGES
     """Share of the crashes and partitions that last for longer than that."""
+    adaptive: bool = False
+    """Coordinators and workers start and stop all nodes but the first; they die too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    plan: Plan
+    plan: StormPlan
     violations: tuple[Violation, ...]
     digest: str
     """Of the trace."""
@@ -122,6 +130,8 @@ class Outcome:
     faults: int
     torn: int
     checkpoints: int
+    stops: int
+    """Nodes that a worker ended."""
     alarms: tuple[str, ...]
     """Damage that nodes reported about their journals.  Whether anything was lost, the other checks tell."""
     virtual_s: float
@@ -134,11 +144,11 @@ class Outcome:
 class Chaos:
     def __init__(
         self,
-        plan: Plan,
+        plan: StormPlan,
         trace: Trace | None = None,
         settings: MachineSettings | None = None,
         make: Callable[[Running], Node] | None = None,
-        prepare: Callable[[Machine], object] | None = None,
+        prepare: Callable[[SimulatedMachine], object] | None = None,
         progress: Callable[[float], object] | None = None,
     ) -> None:
         """`make` and `prepare` are for those who plant a fault of their own; `progress` hears how far the storm is."""
@@ -149,12 +159,14 @@ class Chaos:
         dice = self.scene.kernel.dice("members")
         migration = replace(
             MIGRATION,
-            server_references=plan.server_references,
+            server_references=plan.server_references or plan.adaptive,
             owner_unreachable="new-session" if gives_new_sessions else "refuse",
             owner_absent_s=plan.owner_absent_s,
         )
         routing = RoutingSettings(carry=plan.carry)
-        joined = members(names, plan.strategy, plan.overlay, dice, migration, routing) if plan.strategy else {}
+        joined = {}
+        if plan.strategy:
+            joined = members(names, plan.strategy, plan.overlay, dice, migration, routing, star=plan.adaptive)
         for name in names:
             machine = self.scene.add_machine(name, settings or self._any_disk(name), make, joined.get(name))
             self.scene.records.crashes[name] = machine.crashes
@@ -163,22 +175,46 @@ class Chaos:
         self._lay_paths(names)
         self.reach = Reach(self.scene.network, names) if plan.mobility else None
         self._progress = progress or (lambda _: None)
-        self._publishers: list[Publisher] = []
+        self._publishers: list[SimulatedPublisher] = []
+        self._guests: list[SimulatedPublisher] = []
         self._movers: list[Mover] = []
-        self._auditors: list[Client] = []
         self._until = 0.0
         self._out_of_bounds: list[Violation] = []
         long = plan.long_outages if gives_new_sessions else 0.0
         self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s, plan.owner_absent_s, long)
-        for machine in self.scene.machines:
+        for machine in self.scene.machines[:1] if plan.adaptive else self.scene.machines:
             self._populate(machine)
+        self._auditors = [self._auditor(machine) for machine in self.scene.machines]
         self._orders = self.scene.kernel.dice("orders")
         self._roamers = [self._roamer(number) for number in range(plan.roamers)]
-        self._gateways = [GatewayScenario(self.scene, f"gateway{number}") for number in range(1, plan.gateways + 1)]
+        lasting = self.scene.machines[:1] if plan.adaptive else self.scene.machines
+        first = lasting[0] if plan.adaptive else None
+        gateways = range(1, plan.gateways + 1)
+        self._gateways = [GatewayScenario(self.scene, f"gateway{number}", self._there, first) for number in gateways]
         self._publishers += [gateway.publisher for gateway in self._gateways]
-        self._computations = [Computation(self.scene, number) for number in range(plan.expressions)]
-        attached = self.scene.machines[: plan.foreign_brokers]
+        self._computations = [CheckedComputation(self.scene, number, lasting) for number in range(plan.expressions)]
+        self._adaptive = self._adapting() if plan.adaptive else None
+        attached = lasting[: plan.foreign_brokers]
         self._foreign = [ForeignScenario(self.scene, machine, number) for number, machine in enumerate(attached, 1)]
+
+    def _auditor(self, machine: SimulatedMachine) -> Client:
+        domain = NETWORK if self.plan.strategy else machine.name
+        return Client(self.scene.network, f"{machine.name}a", machine.address, self.scene.records, Habits(), domain)
+
+    def _adapting(self) -> AdaptiveScenario:
+        """A client of a node that may stop, and clients that turn up anywhere, know more than one node."""
+        guests = [roamer.client for roamer in self._roamers]
+        for machine in self.scene.machines[1:]:
+            dice = self.scene.kernel.dice(f"guest of {machine.name}")
+            guest = self.scene.add_client(f"{machine.name}guest", machine, shared_habits(dice), NETWORK)
+            guest.subscribe(b"#", dice.choice((1, 2)))
+            self._guests.append(SimulatedPublisher(guest, self.plan.publish_pause_s * self.plan.nodes))
+            guests.append(guest)
+        return AdaptiveScenario(self.scene, [gateway.machine for gateway in self._gateways], guests)
+
+    def _there(self) -> list[SimulatedMachine]:
+        """Machines whose nodes are to run."""
+        return [machine for machine in self.scene.machines if machine.watch is None or not machine.watch.is_off]
 
     def _roamer(self, number: int) -> Roamer:
         scene = self.scene
@@ -204,7 +240,7 @@ class Chaos:
             operators=for_strategy(OperatorSettings(), self.plan.strategy),
         )
 
-    def _populate(self, machine: Machine) -> None:
+    def _populate(self, machine: SimulatedMachine) -> None:
         scene, node = self.scene, machine.name
         dice = scene.kernel.dice(f"population of {node}")
         domain = NETWORK if self.plan.strategy else node
@@ -213,7 +249,7 @@ class Chaos:
             pause_s = self.plan.publish_pause_s * dice.choice((0.3, 1.0, 3.0))
             if self.plan.strategy:
                 pause_s *= self.plan.nodes  # everybody hears everybody
-            self._publishers.append(Publisher(client, pause_s))
+            self._publishers.append(SimulatedPublisher(client, pause_s))
         steady = scene.add_client(f"{node}s0", machine, habits(dice, persistent=True), domain)
         steady.subscribe(b"#", dice.choice((1, 2)))
         zero = scene.add_client(f"{node}s1", machine, habits(dice, persistent=dice.random() < 0.5), domain)
@@ -226,7 +262,6 @@ class Chaos:
         for number in range(2):
             member = scene.add_client(f"{node}g{number}", machine, shared_habits(dice), domain)
             member.subscribe(b"$share/g/t/#", 2)
-        self._auditors.append(Client(scene.network, f"{node}a", machine.address, scene.records, Habits(), domain))
 
     # -- the course of it --
 
@@ -244,8 +279,9 @@ class Chaos:
         return self._outcome(violations)
 
     def _strangers(self) -> list[Violation]:
-        names = [machine.name for machine in self.scene.machines]
-        return [found for machine in self.scene.machines for found in everybody_in_step(machine, names)]
+        there = self._there()
+        names = [machine.name for machine in there]
+        return [found for machine in there for found in everybody_in_step(machine, names)]
 
     def _storm(self) -> None:
         """From the first moment: nodes that have not met yet owe each other everything already."""
@@ -267,6 +303,10 @@ class Chaos:
             computation.start(until)
         for foreign in self._foreign:
             foreign.start(until)
+        if self._adaptive is not None:
+            self._adaptive.start(until)
+            for guest in self._guests:
+                scene.kernel.after(GUESTS_S, guest.start, until)
         if self._roamers or self._gateways:
             scene.kernel.after(1.0, self._order_a_move, until)
         self._faults.start(until)
@@ -299,7 +339,9 @@ class Chaos:
             self.reach.stop()
         scene.network.end_half_open()
         for machine in scene.machines:
-            machine.boot()
+            machine.mended()
+        if self._adaptive is not None:
+            self._adaptive.calm()
         for gateway in self._gateways:
             gateway.machine.boot()
         for foreign in self._foreign:
@@ -326,6 +368,7 @@ class Chaos:
             busy = any(client.unfinished or not client.is_welcome for client in clients) or bool(self._strangers())
             busy = busy or any(hands_over(machine) for machine in scene.machines)
             busy = busy or not all(foreign.is_quiet for foreign in self._foreign)
+            busy = busy or (self._adaptive is not None and not self._adaptive.is_quiet)
             moved, before = before != (now := self._movement(clients)), now
             quiet = 0.0 if busy or moved else quiet + QUIET_STEP_S
             stuck = 0.0 if moved else stuck + QUIET_STEP_S
@@ -336,6 +379,8 @@ class Chaos:
         return self.scene.records.arrived_count * 1000 - waiting
 
     def _audit(self) -> None:
+        off = {machine.address for machine in self.scene.machines} - {machine.address for machine in self._there()}
+        self._auditors = [auditor for auditor in self._auditors if auditor.address not in off]
         for auditor in self._auditors:
             auditor.subscribe(b"#", 1)
             auditor.come()
@@ -350,6 +395,7 @@ class Chaos:
             records.went_back |= machine.went_back
             for client, identities in machine.handed_over.items():
                 records.handed_over.setdefault(client, set()).update(identities)
+            note_overtaken(records, machine, scene.machines)
         for gateway in self._gateways:
             for identity, nodes in gateway.machine.sends.items():
                 publication = records.publications[identity]
@@ -368,12 +414,14 @@ class Chaos:
             *checkers.check_delivery(records),
             *checkers.retained_values(records, auditors),
             *checkers.wills_published(records, {machine.name: machine.troubles for machine in scene.machines}),
-            *(found for machine in scene.machines for found in nothing_left_over(machine)),
-            *one_owner(scene.machines),
+            *(found for machine in self._there() for found in nothing_left_over(machine)),
+            *one_owner(self._there()),
             *(found for computation in self._computations for found in computation.check()),
             *(found for foreign in self._foreign for found in foreign.check()),
             *self._strangers(),
+            *(found for machine in scene.machines for found in waited_long_enough(machine)),
             *self._out_of_bounds,
+            *(self._adaptive.violations if self._adaptive is not None else ()),
         ]
 
     def _look_at_bounds(self) -> None:
@@ -402,7 +450,7 @@ class Chaos:
         """One node dies for good: the others forget it."""
         machines = self.scene.machines
         dice = self.scene.kernel.dice("funeral")
-        if not self.plan.strategy or len(machines) < 2 or dice.random() > FUNERALS:
+        if not self.plan.strategy or len(machines) < 2 or self.plan.adaptive or dice.random() > FUNERALS:
             return []
         dead = dice.choice(machines)
         dead.kill(power=True)
@@ -421,7 +469,8 @@ class Chaos:
             acknowledged=sum(publication.acknowledged_at is not None for publication in publications),
             arrived=sum(len(arrivals) for arrivals in scene.records.arrivals.values()),
             boots=sum(machine.boots for machine in scene.machines),
-            faults=self._faults.count,
+            faults=self._faults.count + (self._adaptive.kills if self._adaptive is not None else 0),
+            stops=self._adaptive.stops if self._adaptive is not None else 0,
             torn=sum(machine.disk.journal.torn for machine in scene.machines),
             checkpoints=sum(machine.disk.checkpoints.checkpoints for machine in scene.machines),
             alarms=tuple(damage for machine in scene.machines for damage in machine.damage),

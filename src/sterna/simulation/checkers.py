@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from sterna.mqtt.topics import levels_of, matches, split_share
-from sterna.simulation.records import Arrival, Publication, Records, Span, Violation
+from sterna.simulation.records import Publication, ReceivedDelivery, Records, Span, Violation
 
 OF_NODES = b"$"
 """How topics begin that nodes publish to: `$SYS`, and the results of expressions."""
@@ -35,7 +35,7 @@ def check_delivery(records: Records) -> list[Violation]:
     return [*records.broken, *(violation for check in checks for violation in check(records))]
 
 
-def _live(records: Records, client: str) -> list[tuple[Arrival, Publication]]:
+def _live(records: Records, client: str) -> list[tuple[ReceivedDelivery, Publication]]:
     """Messages that came to a client as they were published; retained copies come whenever somebody subscribes."""
     known = records.publications
     return [
@@ -98,13 +98,13 @@ def _too_often(records: Records, publication: Publication, qos: int, times: int)
     if qos == 1:
         return False
     # At QoS 1 a publisher that was not answered sends again, and a broker cannot know that it is the same message.
-    if publication.qos == 1 or publication.identity in records.repeated:
-        return times > max(1, publication.sends)
-    return times > (max(1, publication.sends) if publication.publisher in records.went_back else 1)
+    may_repeat = publication.qos == 1 or publication.publisher in records.went_back
+    repeats = records.repeats(publication.identity)
+    return times > (max(1, publication.sends) if may_repeat else 1) + repeats
 
 
 def _twice(
-    who: str, records: Records, found: Iterable[tuple[Arrival, Publication]], unreleased: Iterable[str] = ()
+    who: str, records: Records, found: Iterable[tuple[ReceivedDelivery, Publication]], unreleased: Iterable[str] = ()
 ) -> Iterable[Violation]:
     """Messages at QoS 0 are written down nowhere, so a node that crashes reads them again: that is not promised."""
     forgotten = set(unreleased)
@@ -120,7 +120,7 @@ def _twice(
             yield Violation("duplicated", detail, (arrival.identity, who))
 
 
-def _crashes_before(records: Records, arrival: Arrival, said_at: str = "") -> int:
+def _crashes_before(records: Records, arrival: ReceivedDelivery, said_at: str = "") -> int:
     """Of the node that sent it, and of the one where it was said, as far as they matter.
 
     A foreign broker that lost its session is given messages again at any QoS."""
@@ -141,7 +141,8 @@ def nothing_twice(records: Records) -> Iterable[Violation]:
                 said_at = records.wills[arrival.identity].node
                 key = arrival.identity, _crashes_before(records, arrival, said_at)
                 wills[key] = wills.get(key, 0) + 1
-                if wills[key] > 1 + (arrival.qos == 2 and arrival.identity in forgotten) and arrival.qos != 1:
+                allowed = 1 + records.repeats(arrival.identity)
+                if wills[key] > allowed + (arrival.qos == 2 and arrival.identity in forgotten) and arrival.qos != 1:
                     detail = f"the will {arrival.identity} came to {client} twice"
                     yield Violation("duplicated", detail, (arrival.identity, client))
 
@@ -153,13 +154,15 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
     sends them to another node.  With a new session it counts as another publisher; from then on it may go back to the
     old one, whose node has not heard of the new one, with each connection.  A subscriber behind a gateway likewise.
 
-    Two kinds of messages come at any place, each known by its identity: those that an old session handed over to the
-    new one in its place, and those that a gateway had under way when their publisher changed its session.
+    Four kinds of messages come at any place, each known by its identity: those that an old session handed over to the
+    new one in its place, those that a node of the client had waited for in vain, those that a gateway had under way
+    when their publisher changed its session, and those of which the client can only have got a repetition.
     """
     for client in records.arrivals:
-        if any(span.client == client and split_share(span.topic_filter) for span in records.spans):
-            continue  # a share is worked off by several; only each member's own order would be left
-        late = records.handed_over.get(client, set())
+        spans = [span for span in records.spans if span.client == client]
+        # A share is worked off by several, and hands on what one of them has not finished.
+        shared = [share[1] for span in spans if (share := split_share(span.topic_filter))]
+        late = records.handed_over.get(client, set()) | records.overtaken.get(client, set())
         newest: dict[tuple[str, int, int, bytes, int, int], Publication] = {}
         seen: set[str] = set()
         for arrival, publication in _live(records, client):
@@ -167,6 +170,10 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
                 continue
             seen.add(arrival.identity)
             if arrival.identity in late or _was_under_way(records, publication):
+                continue
+            if any(topic_fits(topic_filter, publication.topic) for topic_filter in shared):
+                continue
+            if _is_repeat(records, spans, arrival, publication):
                 continue
             session = _session_of(records, publication.publisher, publication.sent_at or 0.0)
             reading = _session_of(records, client, arrival.at) if client in records.wandering else 0
@@ -193,6 +200,20 @@ def _was_under_way(records: Records, publication: Publication) -> bool:
         return False
     answered_at = math.inf if publication.acknowledged_at is None else publication.acknowledged_at
     return _session_of(records, publisher, sent_at) != _session_of(records, publisher, answered_at)
+
+
+def _is_repeat(records: Records, spans: list[Span], arrival: ReceivedDelivery, publication: Publication) -> bool:
+    """It was sent more than once, and its first copy is not owed to the client: that was sent before the client
+    subscribed, or is one at QoS 0, which may be lost."""
+    is_repeated = records.repeats(publication.identity) or (publication.qos == 1 and publication.sends > 1)
+    if not is_repeated or publication.sent_at is None:
+        return False
+    held = [
+        span.since
+        for span in spans
+        if (span.until is None or span.until >= arrival.at) and topic_fits(span.topic_filter, arrival.topic)
+    ]
+    return arrival.qos == 0 or all(since > publication.sent_at for since in held)
 
 
 def right_qos(records: Records) -> Iterable[Violation]:

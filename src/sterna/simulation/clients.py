@@ -27,8 +27,8 @@ from sterna.simulation.client_packets import (
     encode_unsubscribe,
     server_reference,
 )
-from sterna.simulation.network import Network, host_of
-from sterna.simulation.records import Arrival, LastWill, Publication, Records, Span, Violation, identity_of
+from sterna.simulation.network import SimulatedNetwork, host_of
+from sterna.simulation.records import LastWill, Publication, ReceivedDelivery, Records, Span, Violation, identity_of
 from sterna.simulation.streams import End
 
 CONNACK, SUBACK, UNSUBACK, PINGRESP = 2, 9, 11, 13
@@ -60,7 +60,7 @@ class _Outgoing:
 
 
 @dataclass(slots=True)
-class _Request:
+class _ClientRequest:
     """A SUBSCRIBE, or, without QoS, an UNSUBSCRIBE.  `again`: a session that is gone may have had it, unanswered."""
 
     topic_filter: bytes
@@ -97,7 +97,7 @@ class _Conversation:
 
 class Client:
     def __init__(
-        self, network: Network, name: str, address: str, records: Records, habits: Habits, domain: str = ""
+        self, network: SimulatedNetwork, name: str, address: str, records: Records, habits: Habits, domain: str = ""
     ) -> None:
         self.network = network
         self.kernel = network.kernel
@@ -118,7 +118,7 @@ class Client:
         self._owed: set[int] = set()
         self._acknowledged_last = 0.0
         self._next_packet_id = 1
-        self._requests: deque[_Request] = deque()
+        self._requests: deque[_ClientRequest] = deque()
         self._spans: dict[bytes, Span] = {}
         #: Of a session that was replaced by another one, until they are confirmed there.
         self._interrupted: dict[bytes, Span] = {}
@@ -175,10 +175,10 @@ class Client:
             self._write(publication, payload, 0)
 
     def subscribe(self, topic_filter: bytes, qos: int) -> None:
-        self._ask(_Request(topic_filter, qos))
+        self._ask(_ClientRequest(topic_filter, qos))
 
     def unsubscribe(self, topic_filter: bytes) -> None:
-        self._ask(_Request(topic_filter, None))
+        self._ask(_ClientRequest(topic_filter, None))
 
     @property
     def is_welcome(self) -> bool:
@@ -272,7 +272,7 @@ class Client:
         lost, self._spans = self._spans, {}
         for span in lost.values():
             if not any(request.topic_filter == span.topic_filter for request in self._requests):
-                self._requests.append(_Request(span.topic_filter, span.qos))  # a clean client asks again
+                self._requests.append(_ClientRequest(span.topic_filter, span.qos))  # a clean client asks again
 
     def _keep_alive(self, conversation: _Conversation) -> None:
         """Ping at half the interval; an answer that does not come within the interval ends the connection."""
@@ -435,7 +435,7 @@ class Client:
         again = " again" if message.dup else ""
         self.kernel.tell(f"{identity} arrives{again} at {self.name} at QoS {message.qos}")
         where = host_of(self.address)
-        arrival = Arrival(self.kernel.now, message.topic, identity, message.qos, message.retain, where)
+        arrival = ReceivedDelivery(self.kernel.now, message.topic, identity, message.qos, message.retain, where)
         self._records.arrived(self.name, arrival)
 
     def _answer(self, kind: int, packet_id: int) -> None:
@@ -452,7 +452,7 @@ class Client:
 
     # -- subscribing --
 
-    def _ask(self, request: _Request) -> None:
+    def _ask(self, request: _ClientRequest) -> None:
         self._requests.append(request)
         if len(self._requests) == 1:
             self._send_request()
@@ -473,7 +473,7 @@ class Client:
         self._send(encode_unsubscribe(request.packet_id, request.topic_filter, self.habits.version))
 
     def _on_confirmation(self, kind: int, body: bytes) -> None:
-        asked = self._requests[0] if self._requests else _Request(b"", None)
+        asked = self._requests[0] if self._requests else _ClientRequest(b"", None)
         fits = (kind, int.from_bytes(body[:2], "big")) == (UNSUBACK if asked.qos is None else SUBACK, asked.packet_id)
         self._expect(fits, "protocol", f"packet type {kind} nobody asked for")
         if not fits:

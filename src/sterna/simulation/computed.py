@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sterna.mqtt.topics import levels_of, matches
 from sterna.simulation.clients import Client
+from sterna.simulation.machine import SimulatedMachine
 from sterna.simulation.membership import NETWORK
 from sterna.simulation.population import habits
 from sterna.simulation.records import Records, Span, Violation
@@ -18,19 +19,20 @@ PUBLISH_PAUSE_S = 1.0
 LOOK_S = 0.2
 
 
-class Computation:
-    def __init__(self, scene: SimulatedWorld, number: int) -> None:
+class CheckedComputation:
+    def __init__(self, scene: SimulatedWorld, number: int, machines: list[SimulatedMachine]) -> None:
+        """`machines`: where its clients may be."""
         self._scene = scene
         self._records = scene.records
         self._name = name = f"counter{number}"
         self._dice = dice = scene.kernel.dice(name)
         self._topics = b"%b/#" % name.encode()
         self._result = b"$COUNT/%b/$ALL" % name.encode()
-        watcher = scene.add_client(name, dice.choice(scene.machines), habits(dice, persistent=True), NETWORK)
+        watcher = scene.add_client(name, dice.choice(machines), habits(dice, persistent=True), NETWORK)
         watcher.subscribe(b"$COUNT/" + self._topics, dice.choice((1, 2)))
         self._published = 0
         self._publishers = [
-            scene.add_client(f"{name}p{place}", dice.choice(scene.machines), habits(dice, persistent=True), NETWORK)
+            scene.add_client(f"{name}p{place}", dice.choice(machines), habits(dice, persistent=True), NETWORK)
             for place in range(PUBLISHERS)
         ]
 

@@ -143,7 +143,7 @@ class CheckpointStore:
         self._epoch = 0
 
     def load(self) -> Saved:
-        return Saved(Position.parse(self._position), dict(self._sessions), dict(self._retained))
+        return Saved(Position.parse(self._position), dict(self._sessions), dict(self._retained), self._epoch)
 
     def next_epoch(self, after: int) -> int:
         self._refuse_if_full()

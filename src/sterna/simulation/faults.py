@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.simulation.machine import MOMENTS, Machine, Running
+from sterna.simulation.machine import MOMENTS, Running, SimulatedMachine
 
 if TYPE_CHECKING:
     from sterna.simulation.world import SimulatedWorld
@@ -74,7 +74,7 @@ class Faults:
         machine = self._dice.choice(self._scene.machines)
         if machine.running is not None:
             machine.kill()
-            self._outage(0.5, machine.boot)
+            self._outage(0.5, machine.mended)
 
     def shut_down(self) -> None:
         machine = self._dice.choice(self._scene.machines)
@@ -82,11 +82,11 @@ class Faults:
             machine.shut_down()
             self._for_a_while(2.0, partial(self._boot_once_ended, machine, machine.running))
 
-    def _boot_once_ended(self, machine: Machine, before: Running) -> None:
+    def _boot_once_ended(self, machine: SimulatedMachine, before: Running) -> None:
         if machine.running is before:
             self._kernel.after(0.1, self._boot_once_ended, machine, before)
         else:
-            machine.boot()
+            machine.mended()
 
     def crash_at_the_worst_moment(self) -> None:
         machine = self._dice.choice(self._scene.machines)
@@ -97,7 +97,7 @@ class Faults:
         machine = self._dice.choice(self._scene.machines)
         if machine.running is not None:
             machine.kill(power=True)
-            self._outage(1.0, machine.boot)
+            self._outage(1.0, machine.mended)
 
     def cut_off_a_client(self) -> None:
         client = self._dice.choice(self._scene.clients)
@@ -186,7 +186,7 @@ class Faults:
         return len(vectors) == len(nodes) and all(len(vector) == len(nodes) for vector in vectors)
 
 
-def _has_unwritten(machine: Machine) -> bool:
+def _has_unwritten(machine: SimulatedMachine) -> bool:
     if machine.disk.full or machine.running is None:
         return True
     commitments = machine.running.broker.commitments

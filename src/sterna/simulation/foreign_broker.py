@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from sterna.mqtt import packets, wire
@@ -20,7 +21,7 @@ from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import levels_of, matches
 from sterna.simulation.client_packets import PacketReader
 from sterna.simulation.kernel import Kernel
-from sterna.simulation.network import Network
+from sterna.simulation.network import SimulatedNetwork
 from sterna.simulation.streams import End
 
 PORT = 1883
@@ -52,6 +53,8 @@ class Quirks:
     """A message at QoS 2 goes to subscribers when it is released (Mosquitto), not when it comes."""
     forgets: bool = False
     """Sessions are in memory: a restart ends them, and loses retained messages."""
+    qos0_late_s: float = 0.0
+    """Messages published at QoS 0 go to subscribers so much later, behind messages at QoS 1 (RabbitMQ)."""
     queue_max: int = 0
     """So many messages wait for a client that is away, and further ones are dropped (Mosquitto: 1,000); 0: all wait."""
     keep_alive_s: int = 0
@@ -81,7 +84,7 @@ KINDS: dict[str, Quirks] = {
 }
 
 
-class Message(NamedTuple):
+class ModelMessage(NamedTuple):
     topic: bytes
     payload: bytes
     qos: int
@@ -90,14 +93,14 @@ class Message(NamedTuple):
 
 
 @dataclass(slots=True)
-class Held:
+class ModelBrokerSession:
     """A session."""
 
     filters: dict[bytes, packets.FilterRequest] = field(default_factory=dict)
-    inflight: dict[int, Message | None] = field(default_factory=dict)
-    waiting: deque[Message] = field(default_factory=deque)
+    inflight: dict[int, ModelMessage | None] = field(default_factory=dict)
+    waiting: deque[ModelMessage] = field(default_factory=deque)
     window: int = IN_FLIGHT_MAX
-    received: dict[int, Message] = field(default_factory=dict)
+    received: dict[int, ModelMessage] = field(default_factory=dict)
     next_id: int = 1
     lasting: bool = False
     version: int = MQTT_3_1_1
@@ -106,24 +109,28 @@ class Held:
 
 
 class ForeignBroker:
-    def __init__(self, kernel: Kernel, network: Network, name: str, quirks: Quirks | None = None) -> None:
+    def __init__(self, kernel: Kernel, network: SimulatedNetwork, name: str, quirks: Quirks | None = None) -> None:
         self.kernel = kernel
         self.network = network
         self.name = name
         self.quirks = quirks or Quirks()
-        self.sessions: dict[bytes, Held] = {}
-        self.retained: dict[bytes, Message] = {}
-        self.heard: list[Message] = []
-        self.on_heard: Callable[[Message], None] = lambda _: None
+        self.sessions: dict[bytes, ModelBrokerSession] = {}
+        self.retained: dict[bytes, ModelMessage] = {}
+        self._unseen: dict[bytes, list[ModelMessage]] = {}
+        """Those that nobody has taken with the retain flag, since somebody last took one on the topic."""
+        self.heard: list[ModelMessage] = []
+        self.on_heard: Callable[[ModelMessage], None] = lambda _: None
         """Told of what a subscriber to all topics gets."""
-        self.on_lost: Callable[[Message], None] = lambda _: None
+        self.on_lost: Callable[[ModelMessage], None] = lambda _: None
         """Told of what the broker itself loses on its way to a lasting session: it forgets it, or its queue is full."""
-        self.on_repeated: Callable[[Message], None] = lambda _: None
+        self.on_unseen: Callable[[ModelMessage], None] = lambda _: None
+        """Told of a retained message that it forgets before it has shown anybody that it was retained."""
+        self.on_repeated: Callable[[ModelMessage], None] = lambda _: None
         """Told of what it sends to a lasting session again."""
         self.forgotten_at: list[float] = []
         """When it has forgotten a lasting session."""
         self.up = False
-        self.bridge: Callable[[Message], None] | None = None
+        self.bridge: Callable[[ModelMessage], None] | None = None
         """Carries every message to another broker."""
         self.watch: Callable[[str, int], bool] = lambda _way, _kind: False
         """Told of each packet of lasting sessions, before it is taken ("in") or sent ("out"); True: it is not."""
@@ -157,8 +164,11 @@ class ForeignBroker:
             for message in (*session.inflight.values(), *session.waiting):
                 if message is not None and session.lasting:
                     self.on_lost(message)
+        for message in chain.from_iterable(self._unseen.values()):
+            self.on_unseen(message)
         self.sessions.clear()
         self.retained.clear()
+        self._unseen.clear()
 
     def _accept(self, end: End) -> None:
         end.user = ForeignWire(self, end)
@@ -169,12 +179,12 @@ class ForeignBroker:
         self, topic: bytes, payload: bytes, qos: int = 0, *, retain: bool = False, properties: bytes = b""
     ) -> None:
         """One of its own clients does, and is told that it arrived."""
-        self.take(Message(topic, payload, qos, retain, properties), None)
+        self.take(ModelMessage(topic, payload, qos, retain, properties), None)
 
     def payloads(self, topic: bytes) -> list[bytes]:
         return [message.payload for message in self.heard if message.topic == topic]
 
-    def take_from_bridge(self, message: Message) -> None:
+    def take_from_bridge(self, message: ModelMessage) -> None:
         """Another broker's, over a bridge that does not send it back."""
         bridge, self.bridge = self.bridge, None
         self.take(message, None)
@@ -182,14 +192,16 @@ class ForeignBroker:
 
     # -- messages --
 
-    def take(self, message: Message, source: ForeignWire | None) -> None:
+    def take(self, message: ModelMessage, source: ForeignWire | None) -> None:
         if self.bridge is not None:
             self.bridge(message)
         if message.retain:
             if message.payload:
                 self.retained[message.topic] = message
+                self._unseen.setdefault(message.topic, []).append(message)
             else:
                 self.retained.pop(message.topic, None)
+                self._unseen.pop(message.topic, None)
         if not message.topic.startswith(b"sterna/"):
             self.heard.append(message)
             self.on_heard(message)
@@ -198,7 +210,7 @@ class ForeignBroker:
         for session in list(self.sessions.values()):
             self._deliver(session, message, source)
 
-    def _deliver(self, session: Held, message: Message, source: ForeignWire | None) -> None:
+    def _deliver(self, session: ModelBrokerSession, message: ModelMessage, source: ForeignWire | None) -> None:
         levels = levels_of(message.topic)
         matching = [asked for name, asked in session.filters.items() if matches(levels_of(name), levels)]
         is_own = source is not None and session.wire is source
@@ -209,13 +221,21 @@ class ForeignBroker:
             qos = asked.qos if self.quirks.delivers_as_granted else min(message.qos, asked.qos)
             self.send(session, message._replace(qos=qos, retain=message.retain and keeps))
 
-    def _is_quiet(self, session: Held, asked: packets.FilterRequest) -> bool:
+    def _is_quiet(self, session: ModelBrokerSession, asked: packets.FilterRequest) -> bool:
         if session.wire is not None and session.wire.is_bridge:
             return True
         return asked.no_local and self.quirks.no_local
 
-    def send(self, session: Held, message: Message) -> None:
+    def seen(self, message: ModelMessage | None) -> None:
+        """A client has taken it."""
+        if message is not None and message.retain:
+            unseen = self._unseen.get(message.topic, [])
+            taken = [place for place, one in enumerate(unseen) if one.payload == message.payload]
+            del unseen[: taken[-1] + 1 if taken else 0]
+
+    def send(self, session: ModelBrokerSession, message: ModelMessage) -> None:
         if not message.qos:
+            self.seen(message)
             if session.wire is not None:
                 session.wire.write_message(message, 0, dup=False)
             return
@@ -228,7 +248,7 @@ class ForeignBroker:
         session.waiting.append(message)
         self.go_on(session)
 
-    def go_on(self, session: Held) -> None:
+    def go_on(self, session: ModelBrokerSession) -> None:
         """Send what waits, as far as the window goes."""
         while session.wire is not None and session.waiting and len(session.inflight) < session.window:
             packet_id = session.next_id
@@ -244,7 +264,7 @@ class ForeignWire:
         self._broker = broker
         self._end = end
         self._reader = PacketReader()
-        self._session: Held | None = None
+        self._session: ModelBrokerSession | None = None
         self._client_id = b""
         self.version = MQTT_3_1_1
         self.is_bridge = False
@@ -290,7 +310,7 @@ class ForeignWire:
         else:
             self._end.write(data)
 
-    def write_message(self, message: Message, packet_id: int, *, dup: bool) -> None:
+    def write_message(self, message: ModelMessage, packet_id: int, *, dup: bool) -> None:
         first = 0x30 | message.qos << 1 | message.retain | (DUP if dup else 0)
         body = wire.binary(message.topic) + (wire.two(packet_id) if message.qos else b"")
         if self.version == MQTT_5:
@@ -310,10 +330,11 @@ class ForeignWire:
         if kind == PUBLISH:
             self._publish(first, body, session)
         elif kind in (PUBACK, PUBCOMP):
-            session.inflight.pop(packet_id, None)
+            self._broker.seen(session.inflight.pop(packet_id, None))
             self._broker.go_on(session)
         elif kind == PUBREC:
             if packet_id in session.inflight:
+                self._broker.seen(session.inflight[packet_id])
                 session.inflight[packet_id] = None
             self._acknowledge(PUBREL, packet_id)
         elif kind == PUBREL:
@@ -323,6 +344,11 @@ class ForeignWire:
             self._acknowledge(PUBCOMP, packet_id)
         elif kind == packets.SUBSCRIBE:
             self._subscribe(body, session)
+        elif kind == packets.UNSUBSCRIBE:
+            gone = packets.decode_unsubscribe(body, 0, len(body), self.version, USER_PROPERTIES_MAX).filters
+            for topic_filter in gone:
+                session.filters.pop(topic_filter, None)
+            self._write(packets.encode_unsuback(packet_id, bytes(len(gone)), self.version))
         elif kind == packets.PINGREQ:
             self._write(packets.PINGRESP_BYTES)
         elif kind == packets.DISCONNECT:
@@ -351,7 +377,7 @@ class ForeignWire:
             known.wire.cut()
             known = sessions.get(request.client_id)
         present = known is not None and not request.clean_start
-        session = known if known is not None and present else Held()
+        session = known if known is not None and present else ModelBrokerSession()
         session.lasting = not request.clean_start or bool(request.properties.get(prop.SESSION_EXPIRY, 0))
         session.window = min(IN_FLIGHT_MAX, request.properties.get(prop.RECEIVE_MAXIMUM, IN_FLIGHT_MAX))
         session.version, session.is_bridge = self.version, self.is_bridge
@@ -369,7 +395,7 @@ class ForeignWire:
                 self.write_message(message, packet_id, dup=True)
         self._broker.go_on(session)
 
-    def _publish(self, first: int, body: bytes, session: Held) -> None:
+    def _publish(self, first: int, body: bytes, session: ModelBrokerSession) -> None:
         quirks = self._broker.quirks
         qos = first >> 1 & 3
         topic, place = wire.read_text(body, 0, len(body))
@@ -387,7 +413,10 @@ class ForeignWire:
         if self.version == MQTT_5:
             length, place = wire.read_variable(body, place, len(body))
             properties, place = body[place : place + length], place + length
-        message = Message(topic, body[place:], qos, bool(first & 1), properties)
+        message = ModelMessage(topic, body[place:], qos, bool(first & 1), properties)
+        if not qos and quirks.qos0_late_s:
+            self._broker.kernel.after(quirks.qos0_late_s, self._broker.take, message, self)
+            return
         if qos < 2 or quirks.qos < 2:
             self._broker.take(message, self)
             if qos:
@@ -405,7 +434,7 @@ class ForeignWire:
         if qos:
             self._acknowledge(PUBACK if qos == 1 or self._broker.quirks.qos < 2 else PUBREC, packet_id, code)
 
-    def _subscribe(self, body: bytes, session: Held) -> None:
+    def _subscribe(self, body: bytes, session: ModelBrokerSession) -> None:
         quirks = self._broker.quirks
         request = packets.decode_subscribe(body, 0, len(body), self.version, USER_PROPERTIES_MAX)
         codes = bytes(
@@ -429,7 +458,7 @@ class ForeignWire:
         if quirks.retained_before_suback:
             self._write(answer)
 
-    def _send_retained(self, session: Held, asked: packets.FilterRequest) -> None:
+    def _send_retained(self, session: ModelBrokerSession, asked: packets.FilterRequest) -> None:
         broker = self._broker
         has_wildcard = b"+" in asked.topic_filter or b"#" in asked.topic_filter
         if has_wildcard and not broker.quirks.retained_for_wildcards:

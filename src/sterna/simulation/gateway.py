@@ -13,8 +13,8 @@ from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.gateway.upstream import Upstream
 from sterna.mqtt.packets import CONNECT, PUBLISH
 from sterna.simulation.client_packets import PacketReader, decode_connect, decode_publish
-from sterna.simulation.kernel import Kernel, Timer
-from sterna.simulation.network import Network
+from sterna.simulation.kernel import Kernel, KernelTimer
+from sterna.simulation.network import SimulatedNetwork
 from sterna.simulation.records import identity_of
 from sterna.simulation.streams import End
 
@@ -25,7 +25,12 @@ class GatewayMachine:
     """`nodes` are tried in this order."""
 
     def __init__(
-        self, kernel: Kernel, network: Network, name: str, nodes: Sequence[str], patience: Patience | None = None
+        self,
+        kernel: Kernel,
+        network: SimulatedNetwork,
+        name: str,
+        nodes: Sequence[str],
+        patience: Patience | None = None,
     ) -> None:
         self.kernel = kernel
         self.network = network
@@ -103,8 +108,8 @@ class RunningGateway:
         else:
             end.abort()
 
-    def later(self, seconds: float, act: Callable[[], None]) -> Timer:
-        timer = Timer(act)
+    def later(self, seconds: float, act: Callable[[], None]) -> KernelTimer:
+        timer = KernelTimer(act)
         self.kernel.after(seconds, self.work, timer.ring)
         return timer
 

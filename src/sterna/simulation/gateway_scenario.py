@@ -6,10 +6,13 @@ enough to have written that down.  Before that, no node could find the session o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sterna.simulation.gateway import GatewayMachine
+from sterna.simulation.machine import SimulatedMachine
 from sterna.simulation.membership import NETWORK
 from sterna.simulation.network_checkers import known_everywhere
-from sterna.simulation.population import Publisher, habits
+from sterna.simulation.population import SimulatedPublisher, habits
 from sterna.simulation.world import SimulatedWorld
 
 PUBLISH_PAUSE_S = 1.0
@@ -19,15 +22,26 @@ LOOK_S = 0.5
 
 
 class GatewayScenario:
-    def __init__(self, scene: SimulatedWorld, name: str) -> None:
+    def __init__(
+        self,
+        scene: SimulatedWorld,
+        name: str,
+        there: Callable[[], list[SimulatedMachine]],
+        first: SimulatedMachine | None = None,
+    ) -> None:
+        """`there`: the machines whose nodes are to run.  It begins at the first, or anywhere."""
         self._scene = scene
+        self._there = there
         self._dice = dice = scene.kernel.dice(name)
         nodes = [machine.address for machine in scene.machines]
-        dice.shuffle(nodes)
+        if first is None:
+            dice.shuffle(nodes)
+        else:
+            nodes.sort(key=lambda address: address != first.address)
         self._others = nodes[1:]
         self.machine = GatewayMachine(scene.kernel, scene.network, name, nodes[:1])
         publisher = scene.add_client(f"{name}p", self.machine, habits(dice, persistent=True), NETWORK)
-        self.publisher = Publisher(publisher, PUBLISH_PAUSE_S)
+        self.publisher = SimulatedPublisher(publisher, PUBLISH_PAUSE_S)
         self._clients = [publisher]
         for number in range(2):
             client = scene.add_client(f"{name}s{number}", self.machine, habits(dice, persistent=True), NETWORK)
@@ -42,9 +56,9 @@ class GatewayScenario:
 
     def _look(self, until: float, known: int = -1) -> None:
         """Are the clients known, and were they when so many nodes had been started?"""
-        kernel, machines = self._scene.kernel, self._scene.machines
-        boots = sum(machine.boots for machine in machines)
-        is_known = all(known_everywhere(machines, client.name) for client in self._clients)
+        kernel = self._scene.kernel
+        boots = sum(machine.boots for machine in self._scene.machines)
+        is_known = all(known_everywhere(self._there(), client.name) for client in self._clients)
         if is_known and boots == known:
             self.machine.nodes.extend(self._others)
             kernel.tell(f"{self.machine.name} may go anywhere")

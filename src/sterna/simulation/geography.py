@@ -48,7 +48,7 @@ MOBILE_ISP: Final = LogNormalLink(0.49, 16.2, 8.02)
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Cable:
     """One cable: a kind, and a name that hosts behind the same one share."""
 
     name: str
@@ -60,17 +60,17 @@ class Location:
     """Where a host is: its links, from its own to the one that ends in the region."""
 
     region: str
-    links: tuple[Link, ...]
+    links: tuple[Cable, ...]
 
 
 def in_cloud(name: str, region: str) -> Location:
     """A machine of the region's data centre."""
-    return Location(region, (Link(name, LAN),))
+    return Location(region, (Cable(name, LAN),))
 
 
 def behind(name: str, region: str, site: str, backhaul: LogNormalLink) -> Location:
     """A machine on the network of a site, which has one way out."""
-    return Location(region, (Link(name, LAN), Link(site, backhaul)))
+    return Location(region, (Cable(name, LAN), Cable(site, backhaul)))
 
 
 @cache

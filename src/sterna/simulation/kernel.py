@@ -38,7 +38,7 @@ class Trace:
         return self._hash.hexdigest()
 
 
-class Timer:
+class KernelTimer:
     """Does something once, unless it is cancelled before: the kernel itself cancels nothing."""
 
     __slots__ = ("_action",)

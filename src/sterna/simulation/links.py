@@ -25,14 +25,14 @@ MakeSettings = Callable[[int], NetworkSettings]
 """The network settings of a node, given the epoch of this start."""
 
 
-class LinkWorld:
+class SimulatedLinkWorld:
     """The NetworkWorld of one process."""
 
     def __init__(self, running: Running, settings: MakeSettings, dice: Random) -> None:
         self.running = running
         self.dice = dice
         self.address = f"{running.machine.name}:{LINK_PORT}"
-        self._dials: dict[str, _Dial] = {}
+        self._dials: dict[str, _SimulatedDial] = {}
         self.network: NodeNetwork = running.node.join(settings, self)
 
     def open(self) -> None:
@@ -59,7 +59,7 @@ class LinkWorld:
             self._dials.pop(address).stop()
         for address in wanted:
             if address not in self._dials:
-                self._dials[address] = _Dial(self, address)
+                self._dials[address] = _SimulatedDial(self, address)
 
     def send_datagram(self, address: str, data: bytes) -> None:
         self.running.machine.network.send_datagram(self.address, address, data)
@@ -68,10 +68,10 @@ class LinkWorld:
         self.running.machine.network.send_to_all(self.address, data)
 
 
-class _Dial:
+class _SimulatedDial:
     """One address that is to be connected to."""
 
-    def __init__(self, world: LinkWorld, address: str) -> None:
+    def __init__(self, world: SimulatedLinkWorld, address: str) -> None:
         self._world = world
         self._running = world.running
         self._address = address

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList
@@ -23,13 +23,13 @@ from sterna.node.driver import Driver
 from sterna.node.housekeeping import ROUND_S, Housekeeping
 from sterna.node.node import Node
 from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.operators.settings import Settings as OperatorSettings
+from sterna.operators.settings import OperatorSettings as OperatorSettings
 from sterna.simulation.attachments import AttachmentWorld, Foreign
 from sterna.simulation.committing import SimulatedCommitter
 from sterna.simulation.disk import Disk
-from sterna.simulation.kernel import Kernel, Timer
-from sterna.simulation.links import LinkWorld, MakeSettings
-from sterna.simulation.network import Network
+from sterna.simulation.kernel import Kernel, KernelTimer
+from sterna.simulation.links import MakeSettings, SimulatedLinkWorld
+from sterna.simulation.network import SimulatedNetwork
 from sterna.simulation.records import identity_of
 from sterna.simulation.streams import End
 from sterna.vocabulary.errors import JournalError
@@ -82,13 +82,41 @@ class Clock:
         return steady - self._steady_offset
 
 
-class Machine:
+class OutOfTurn(NamedTuple):
+    """A node went on without messages of another one."""
+
+    at: float
+    before: str
+    """That other node."""
+    first: int
+    last: int
+    """Offsets of the messages there."""
+    waited_s: float
+    clients: frozenset[str]
+    """Those that had sessions at the node then."""
+
+
+class MachineWatch(Protocol):
+    """A worker on the machine, which starts the node and stops it."""
+
+    @property
+    def is_off(self) -> bool:
+        """The node is not to run."""
+        ...
+
+    def power_lost(self) -> None: ...
+
+    def mended(self) -> None:
+        """The machine has no faults any more."""
+
+
+class SimulatedMachine:
     """`make` builds the node; a test that plants a fault gives another one."""
 
     def __init__(
         self,
         kernel: Kernel,
-        network: Network,
+        network: SimulatedNetwork,
         name: str,
         settings: MachineSettings | None = None,
         make: Callable[[Running], Node] | None = None,
@@ -108,6 +136,8 @@ class Machine:
         #: The broker of another make that its node is attached to.
         self.foreign: Foreign | None = None
         self.running: Running | None = None
+        #: Without one the node is started again as soon as the machine is mended.
+        self.watch: MachineWatch | None = None
         self.boots = 0
         #: Instants at which the process ended, or its disk filled up: promises that need it running may be off.
         self.troubles: list[float] = []
@@ -121,6 +151,8 @@ class Machine:
         self.went_back: set[str] = set()
         #: client -> those of messages that its new session got from an old one.
         self.handed_over: dict[str, set[str]] = {}
+        #: Times that it went on without messages of another node that it had waited for.
+        self.out_of_turn: list[OutOfTurn] = []
         #: The moment at which it is to be killed next, if any: one of MOMENTS.
         self.doom = ""
         self._doom_dice = kernel.dice(f"{name} doom")
@@ -139,9 +171,17 @@ class Machine:
             self.running = Running(self, self.boots)
         except JournalError as error:
             self.kernel.tell(f"{self.name} cannot start: {error}")
-            self.kernel.after(BOOT_AGAIN_S, self.boot)
+            if self.watch is None:
+                self.kernel.after(BOOT_AGAIN_S, self.boot)
             return
         self.running.begin()
+
+    def mended(self) -> None:
+        """The trouble is over: the node is started again, by whoever is to do that."""
+        if self.watch is None:
+            self.boot()
+        else:
+            self.watch.mended()
 
     def kill(self, *, power: bool = False) -> None:
         """The process ends between two instructions; with `power`, so does the machine, and nobody is told."""
@@ -158,6 +198,8 @@ class Machine:
         self.kernel.tell(f"{self.name} {'loses power' if power else 'is killed'}")
         self.disk.crash(running.committer.writing, running.committer.saving)
         self.network.process_ended(self.name, power=power)
+        if power and self.watch is not None:
+            self.watch.power_lost()
 
     def shut_down(self) -> None:
         """As somebody who means well does it: everything is written and said before the process ends."""
@@ -175,7 +217,7 @@ class Machine:
     def _meet_doom(self, boot: int) -> None:
         if boot == self.boots and self.running is not None:
             self.kill(power=self._doom_dice.random() < 0.5)
-            self.kernel.after(self._doom_dice.random(), self.boot)
+            self.kernel.after(self._doom_dice.random(), self.mended)
 
     def fill_disk(self, full: bool) -> None:
         self.disk.full = full
@@ -207,7 +249,7 @@ def make_lone_node(running: Running) -> Node:
 class Running:
     """A process: the broker's world, from one boot to one crash."""
 
-    def __init__(self, machine: Machine, number: int) -> None:
+    def __init__(self, machine: SimulatedMachine, number: int) -> None:
         self.machine = machine
         self.kernel = machine.kernel
         self.number = number
@@ -217,10 +259,10 @@ class Running:
         self._computing = 0
         self.node = machine.make(self)
         self.broker = self.node.broker
-        self.links: LinkWorld | None = None
+        self.links: SimulatedLinkWorld | None = None
         if machine.membership is not None:
             dice = machine.kernel.dice(f"{machine.name} links {number}")
-            self.links = LinkWorld(self, machine.membership, dice)
+            self.links = SimulatedLinkWorld(self, machine.membership, dice)
         self._committing = Committing(self.node, machine.settings.journal)
         dice = machine.kernel.dice(f"{machine.name} committer {number}")
         self.committer = machine.make_committer(self, self._committing, dice)
@@ -329,6 +371,8 @@ class Running:
                 self._note_fenced(fields["client"])
             else:
                 self._note_taken_over(**fields)
+        if event == "a node is read out of turn":
+            self._note_out_of_turn(**fields)
         about = fields.get("peer") or fields.get("origin")
         if about:
             self.tell(f"reports {event}: {about} {fields.get('reason', '')}")
@@ -345,6 +389,10 @@ class Running:
         found = (self.broker.journal.read(offset) for offset, _ in queue)
         identities = (identity_of(one.payload) for one in found if one is not None)
         self.machine.handed_over.setdefault(client, set()).update(identities)
+
+    def _note_out_of_turn(self, before: str, first: int, last: int, waited_s: float, **_: Any) -> None:
+        clients = frozenset(session.name() for session in self.broker.sessions.values())
+        self.machine.out_of_turn.append(OutOfTurn(self.kernel.now, before, first, last, waited_s, clients))
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         raise AssertionError("nobody has a password here")
@@ -388,8 +436,8 @@ class _Timers:
     def later(self, seconds: float, action: Callable[[float], None]) -> None:
         self._kernel.after(seconds, self._act_at, action, 0.0)
 
-    def at(self, instant: float, action: Callable[[float], None]) -> Timer:
-        timer = Timer(action)
+    def at(self, instant: float, action: Callable[[float], None]) -> KernelTimer:
+        timer = KernelTimer(action)
         self._kernel.at(self._clock.to_kernel(instant), self._act_at, timer.ring, instant)
         return timer
 

@@ -28,11 +28,15 @@ def members(
     dice: Random,
     migration: MigrationSettings = MIGRATION,
     routing: RoutingSettings = ROUTING,
+    *,
+    star: bool = False,
 ) -> dict[str, Callable[[int], NetworkSettings]]:
-    """For each node, what it joins with.  A static overlay is a random tree: each node dials one before it."""
+    """For each node, what it joins with.  A static overlay is a random tree: each node dials one before it, or, of a
+    star, the first."""
     found = {}
     for number, name in enumerate(names):
-        neighbours = (f"{dice.choice(names[:number])}:{LINK_PORT}",) if number else ()
+        before = names[: 1 if star else number]
+        neighbours = (f"{dice.choice(before)}:{LINK_PORT}",) if number else ()
         found[name] = _member(name, strategy, _overlay(overlay, name, neighbours, dice), migration, routing)
     return found
 
@@ -40,7 +44,7 @@ def members(
 def _overlay(kind: str, name: str, neighbours: tuple[str, ...], dice: Random) -> OverlayMaker:
     """Nodes that speak by datagrams find their neighbours by themselves, and compare their machines."""
     made = OVERLAYS[kind]
-    if not made.has_datagrams:
+    if not made.datagrams:
         return made.configured(Member(NETWORK, name, KEY, neighbours=neighbours), made.tuning())
     cpu, memory = dice.choice((1000.0, 2000.0)), dice.uniform(100, 8000)
     return made.configured(Member(NETWORK, name, KEY, f"{name}:{LINK_PORT}", cpu=cpu, memory=memory), made.tuning())

@@ -29,13 +29,13 @@ PAGES = 2
 """In which a session is sent; the last has what is not in the others."""
 
 
-EAGER = ("CAUGHT_UP", "CAUGHT_UP_FIRST", "DRAINED", "SETTLED", "PARTED", "HEARD", "HEARD_FIRST")
+EAGER = ("CAUGHT_UP", "CAUGHT_UP_FIRST", "DRAINED", "SETTLED", "PARTED", "HEARD", "HEARD_FIRST", "HEARD_CALLED")
 """Events that come of themselves and are not written down."""
 NamedTable = dict[tuple[str, str], tuple[tuple[str, ...], str]]
 """(state, event) -> actions and the next state, by their names."""
 
 
-class Letter(NamedTuple):
+class ModelLetter(NamedTuple):
     what: str
     number: int
     page: int = 0
@@ -65,6 +65,8 @@ class Leave(NamedTuple):
     target: int
     number: int
     at_once: bool = False
+    is_called: bool = False
+    """Its client is sent along with the offer."""
     is_frozen: bool = False
     is_draining: bool = False
     page: int = NOBODY
@@ -91,7 +93,7 @@ class Arrive(NamedTuple):
     pending: str = ""
 
 
-class NodeState(NamedTuple):
+class ModelNode(NamedTuple):
     is_up: bool = True
     session: Kept | None = None
     owner: tuple[int, int] = (NOBODY, 0)
@@ -106,9 +108,9 @@ class NodeState(NamedTuple):
     """How often it was started again, if letters outlive that."""
 
 
-class World(NamedTuple):
-    nodes: tuple[NodeState, ...]
-    wires: tuple[tuple[Letter, ...], ...]
+class ModelWorld(NamedTuple):
+    nodes: tuple[ModelNode, ...]
+    wires: tuple[tuple[ModelLetter, ...], ...]
     """From each node to each, in order."""
     published: int
     crashes: int
@@ -148,14 +150,14 @@ class MoveModel:
 
     # -- what the explorer asks --
 
-    def first(self) -> Iterable[World]:
+    def first(self) -> Iterable[ModelWorld]:
         """The session is at the first node, its client too, and everybody knows."""
         bounds = self.bounds
-        nodes = [NodeState(session=Kept(1, 0), owner=(0, 1)), *[NodeState(owner=(0, 1))] * (bounds.nodes - 1)]
+        nodes = [ModelNode(session=Kept(1, 0), owner=(0, 1)), *[ModelNode(owner=(0, 1))] * (bounds.nodes - 1)]
         wires = ((),) * bounds.nodes**2
-        yield World(tuple(nodes), wires, 0, bounds.crashes, bounds.moves, bounds.visits, bounds.losses)
+        yield ModelWorld(tuple(nodes), wires, 0, bounds.crashes, bounds.moves, bounds.visits, bounds.losses)
 
-    def wrong(self, world: World) -> str:
+    def wrong(self, world: ModelWorld) -> str:
         serving = [number for number, node in enumerate(world.nodes) if _may_serve(node)]
         if len(serving) > 1:
             return f"nodes {serving} serve the session, or will when they are back"
@@ -168,12 +170,12 @@ class MoveModel:
             return "nobody has the session any more"
         return ""
 
-    def is_good(self, world: World) -> bool:
+    def is_good(self, world: ModelWorld) -> bool:
         """One serves it, and no move is under way."""
         is_quiet = all(node.is_up and node.leave is None and node.arrive is None for node in world.nodes)
         return is_quiet and sum(map(_may_serve, world.nodes)) == 1
 
-    def steps(self, world: World) -> Iterator[Step[World]]:
+    def steps(self, world: ModelWorld) -> Iterator[Step[ModelWorld]]:
         for number, node in enumerate(world.nodes):
             if node.is_up:
                 yield from self._of_a_node(world, number, node)
@@ -191,7 +193,7 @@ class MoveModel:
 
     # -- steps --
 
-    def _of_a_node(self, world: World, number: int, node: NodeState) -> Iterator[Step[World]]:
+    def _of_a_node(self, world: ModelWorld, number: int, node: ModelNode) -> Iterator[Step[ModelWorld]]:
         if world.moves and _may_serve(node) and node.leave is None and _next_number(node) <= self.bounds.numbers:
             for target in range(len(world.nodes)):
                 if target != number:
@@ -208,7 +210,7 @@ class MoveModel:
             if neighbour.is_up and neighbour.owner[1] > node.owner[1]:
                 yield Step(f"node {number} hears from {other} who owns it", self._told(world, number, neighbour.owner))
 
-    def _of_an_arrival(self, world: World, number: int, arrive: Arrive, waits: bool) -> Iterator[Step[World]]:
+    def _of_an_arrival(self, world: ModelWorld, number: int, arrive: Arrive, waits: bool) -> Iterator[Step[ModelWorld]]:
         usual = (*self._of_time(world, number, arrive.source), *(("CAME",) if waits else ()))
         for event in self._events(arrive.pending, usual):
             if event == "WRITTEN":
@@ -216,7 +218,7 @@ class MoveModel:
             else:
                 yield from self._stepped(f"{event} at {number}", world, self.arrive_on(world, number, event))
 
-    def _of_time(self, world: World, number: int, other: int) -> tuple[str, ...]:
+    def _of_time(self, world: ModelWorld, number: int, other: int) -> tuple[str, ...]:
         count = len(world.nodes)
         is_under_way = world.wires[number * count + other] or world.wires[other * count + number]
         waits = self.bounds.is_patient and is_under_way and world.nodes[other].is_up
@@ -225,19 +227,21 @@ class MoveModel:
     def _events(self, pending: str, usual: tuple[str, ...]) -> tuple[str, ...]:
         return (*pending.split(), *usual)
 
-    def _stepped(self, what: str, world: World, then: World | None) -> Iterator[Step[World]]:
+    def _stepped(self, what: str, world: ModelWorld, then: ModelWorld | None) -> Iterator[Step[ModelWorld]]:
         if then is not None and then != world:
             yield Step(what, then)
 
-    def _ordered(self, world: World, number: int, target: int) -> Iterator[Step[World]]:
-        """Among many it is offered; between two it may be sent at once."""
+    def _ordered(self, world: ModelWorld, number: int, target: int) -> Iterator[Step[ModelWorld]]:
+        """Its client is sent when the other node has answered, or at once; between two nodes it may itself be sent at
+        once."""
         less = world._replace(moves=world.moves - 1)
         under = _next_number(world.nodes[number])
         yield Step(f"node {number} is to move it to {target}", self._departs(less, number, target, under))
+        yield Step(f"node {number} sends its client to {target}", self._calls(less, number, target, under))
         if len(world.nodes) == 2 and ("DRAINING", "DRAINED") in self._leaving:
             yield Step(f"node {number} sends it to {target} at once", self._at_once(less, number, target, under))
 
-    def _of_the_links(self, world: World) -> Iterator[Step[World]]:
+    def _of_the_links(self, world: ModelWorld) -> Iterator[Step[ModelWorld]]:
         count = len(world.nodes)
         for place, wire in enumerate(world.wires):
             if wire:
@@ -249,7 +253,7 @@ class MoveModel:
                     lost = rest._replace(losses=world.losses - 1)
                     yield Step(f"{wire[0].what} from {source} to {target} is lost", lost, is_fault=True)
 
-    def _of_the_client(self, world: World) -> Iterator[Step[World]]:
+    def _of_the_client(self, world: ModelWorld) -> Iterator[Step[ModelWorld]]:
         """It may come to any node at any moment, whether or not it was told to, and leave while it waits."""
         if any(node.waits for node in world.nodes):
             yield Step("the client goes away", _away(world), is_fault=True)
@@ -260,20 +264,20 @@ class MoveModel:
 
     # -- the client --
 
-    def _is_at_home(self, node: NodeState) -> bool:
+    def _is_at_home(self, node: ModelNode) -> bool:
         leave = node.leave
         is_moving = (
             node.session is None or node.session.leaving is not None or (leave is not None and leave.is_draining)
         )
         return not is_moving
 
-    def _client_came(self, world: World, number: int) -> World:
+    def _client_came(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         if self._is_at_home(node):
             return self.leave_on(world, number, "TROUBLE") or world
         return self._fetch(_put(world, number, node._replace(waits=True)), number)
 
-    def _fetch(self, world: World, number: int) -> World:
+    def _fetch(self, world: ModelWorld, number: int) -> ModelWorld:
         """See that a client that waits gets its session."""
         node = world.nodes[number]
         if not node.waits:
@@ -293,40 +297,42 @@ class MoveModel:
 
     # -- messages --
 
-    def _say(self, world: World, source: int, target: int, letter: Letter) -> World:
+    def _say(self, world: ModelWorld, source: int, target: int, letter: ModelLetter) -> ModelWorld:
         place = source * len(world.nodes) + target
         wire = world.wires[place]
         if letter in wire or len(wire) >= self.bounds.wire or not world.nodes[target].is_up:
             return world  # what is said again while it is under way changes nothing; too much, or to nobody, is lost
         return _wired(world, place, (*wire, letter))
 
-    def _came(self, world: World, source: int, number: int, letter: Letter) -> World:
+    def _came(self, world: ModelWorld, source: int, number: int, letter: ModelLetter) -> ModelWorld:
         return _TAKERS[letter.what](self, world, source, number, letter)
 
-    def _pulled(self, world: World, source: int, number: int, letter: Letter) -> World:
+    def _pulled(self, world: ModelWorld, source: int, number: int, letter: ModelLetter) -> ModelWorld:
         node = world.nodes[number]
         session, leave = node.session, node.leave
         if leave is not None and leave.target == source:
-            return self.leave_on(world, number, "PULL") or world
+            wire = world.wires[number * len(world.nodes) + source]
+            has_met_it = any(one.what.startswith("MIGTO") and one.number == leave.number for one in wire)
+            return world if has_met_it else self.leave_on(world, number, "PULL") or world
         if session is not None and not self._is_at_home(node):
             return world
         if session is None:
             owner = node.owner[0] if node.owner[0] != source else NOBODY
-            return self._say(world, number, source, Letter("ABSENT", letter.number, node.owner[1], owner=owner))
+            return self._say(world, number, source, ModelLetter("ABSENT", letter.number, node.owner[1], owner=owner))
         if session.number >= letter.number:
-            absent = Letter("ABSENT", letter.number, session.number, owner=number)
+            absent = ModelLetter("ABSENT", letter.number, session.number, owner=number)
             return self._say(world, number, source, absent)
         if leave is not None or node.spent >= self.bounds.numbers:
             return world
         return self._departs(world, number, source, max(letter.number, node.spent + 1))
 
-    def _offered(self, world: World, source: int, number: int, letter: Letter) -> World:
+    def _offered(self, world: ModelWorld, source: int, number: int, letter: ModelLetter) -> ModelWorld:
         node = world.nodes[number]
         arrive = node.arrive
         if not self._is_said_to(letter, node):
             return self._say_how_it_stands(world, source, number, letter.number)
         if letter.number <= node.spent:
-            return self._say(world, number, source, Letter("MIGREFUSE", letter.number))
+            return self._say(world, number, source, ModelLetter("MIGREFUSE", letter.number))
         if arrive is not None and arrive.source == source and arrive.state not in ("SERVING", "DONE"):
             if arrive.state == "AWAITING":
                 arrive = arrive._replace(number=letter.number)
@@ -339,20 +345,20 @@ class MoveModel:
         world = _put(world, number, node._replace(arrive=Arrive("AWAITING", source, letter.number)))
         return self.arrive_on(world, number, "MIGTO", letter) or world
 
-    def _is_said_to(self, letter: Letter, node: NodeState) -> bool:
+    def _is_said_to(self, letter: ModelLetter, node: ModelNode) -> bool:
         """And not to an earlier start of it."""
         return letter.start == node.starts
 
-    def _say_how_it_stands(self, world: World, source: int, number: int, under: int) -> World:
+    def _say_how_it_stands(self, world: ModelWorld, source: int, number: int, under: int) -> ModelWorld:
         node = world.nodes[number]
         is_here = node.session is not None and node.session.number >= under
         owner, known = node.owner
         if is_here or (known >= under and owner != source):
-            return self._say(world, number, source, Letter("WHOLE", under))
+            return self._say(world, number, source, ModelLetter("WHOLE", under))
         spent = _put(world, number, node._replace(spent=max(node.spent, under)))
-        return self._say(spent, number, source, Letter("MIGREFUSE", under))
+        return self._say(spent, number, source, ModelLetter("MIGREFUSE", under))
 
-    def _for_arrival(self, world: World, source: int, number: int, letter: Letter) -> World:
+    def _for_arrival(self, world: ModelWorld, source: int, number: int, letter: ModelLetter) -> ModelWorld:
         arrive = world.nodes[number].arrive
         if arrive is None or (arrive.source, arrive.number) != (source, letter.number):
             is_asked = letter.what in ("MIGSYNC", "MIGSYNC_LAST", "MIGABORT")
@@ -363,7 +369,7 @@ class MoveModel:
             return self._page_came(world, number, arrive, letter)
         return self.arrive_on(world, number, letter.what) or world
 
-    def _absent(self, world: World, number: int, arrive: Arrive, letter: Letter) -> World:
+    def _absent(self, world: ModelWorld, number: int, arrive: Arrive, letter: ModelLetter) -> ModelWorld:
         if arrive.state != "AWAITING":
             return world
         node = world.nodes[number]
@@ -374,17 +380,17 @@ class MoveModel:
             node = node._replace(owner=(NOBODY, max(known, letter.page) + 1))
         return self.arrive_on(_put(world, number, node), number, "ABSENT") or world
 
-    def _page_came(self, world: World, number: int, arrive: Arrive, letter: Letter) -> World:
+    def _page_came(self, world: ModelWorld, number: int, arrive: Arrive, letter: ModelLetter) -> ModelWorld:
         if arrive.state == "EXPECTING":
             if letter.page < arrive.pages and letter.what == "MIGSYNC":
-                return self._say(world, number, arrive.source, Letter("MIGSYNCACK", arrive.number, letter.page))
+                return self._say(world, number, arrive.source, ModelLetter("MIGSYNCACK", arrive.number, letter.page))
             if letter.page > arrive.pages or arrive.pending:
                 return world
             arrive = arrive._replace(page=letter.page, page_has=letter.has)
             world = _put(world, number, world.nodes[number]._replace(arrive=arrive))
         return self.arrive_on(world, number, letter.what) or world
 
-    def _written(self, world: World, number: int, arrive: Arrive) -> World:
+    def _written(self, world: ModelWorld, number: int, arrive: Arrive) -> ModelWorld:
         """The page that was being written is safe."""
         is_last = arrive.page == PAGES - 1
         after = arrive._replace(pending="", pages=arrive.page + 1, staged=arrive.staged | arrive.page_has)
@@ -393,9 +399,9 @@ class MoveModel:
             return world
         if is_last:
             return self.arrive_on(world, number, "STAGED") or world
-        return self._say(world, number, arrive.source, Letter("MIGSYNCACK", arrive.number, arrive.page))
+        return self._say(world, number, arrive.source, ModelLetter("MIGSYNCACK", arrive.number, arrive.page))
 
-    def _for_departure(self, world: World, source: int, number: int, letter: Letter) -> World:
+    def _for_departure(self, world: ModelWorld, source: int, number: int, letter: ModelLetter) -> ModelWorld:
         leave = world.nodes[number].leave
         if leave is None or (leave.target, leave.number) != (source, letter.number):
             return self._for_nobody(world, source, number, letter)
@@ -404,20 +410,20 @@ class MoveModel:
         event = {"MIGREFUSE": "AHEAD" if letter.is_ahead else "MIGREFUSE", "WHOLE": "MIGSYNCACK_WHOLE"}
         return self.leave_on(world, number, event.get(letter.what, letter.what)) or world
 
-    def _for_nobody(self, world: World, source: int, number: int, letter: Letter) -> World:
+    def _for_nobody(self, world: ModelWorld, source: int, number: int, letter: ModelLetter) -> ModelWorld:
         """An answer to what we no longer ask."""
         arrive = world.nodes[number].arrive
         if letter.what == "MIGTOACK":
-            return self._say(world, number, source, Letter("MIGABORT", letter.number))
+            return self._say(world, number, source, ModelLetter("MIGABORT", letter.number))
         if letter.what in ("WHOLE", "MIGSYNCACK"):
-            return self._say(world, number, source, Letter("MIGACK", letter.number))
+            return self._say(world, number, source, ModelLetter("MIGACK", letter.number))
         if arrive is not None and (arrive.source, arrive.number) == (source, letter.number):
             return self.arrive_on(world, number, "MIGREFUSE") or world
         return world
 
     # -- the tables --
 
-    def leave_on(self, world: World, number: int, event: str) -> World | None:
+    def leave_on(self, world: ModelWorld, number: int, event: str) -> ModelWorld | None:
         node = world.nodes[number]
         leave = node.leave
         row = None if leave is None else self._leaving.get((leave.state, event))
@@ -433,7 +439,9 @@ class MoveModel:
         soon = after is not None and self._soon(self._leaving, after.state, after.pending)
         return (self.leave_on(world, number, soon) or world) if soon else world
 
-    def arrive_on(self, world: World, number: int, event: str, letter: Letter | None = None) -> World | None:
+    def arrive_on(
+        self, world: ModelWorld, number: int, event: str, letter: ModelLetter | None = None
+    ) -> ModelWorld | None:
         node = world.nodes[number]
         arrive = node.arrive
         row = None if arrive is None else self._arriving.get((arrive.state, event))
@@ -457,7 +465,7 @@ class MoveModel:
         possible = [event for event in pending.split() if (state, event) in table]
         return possible[0] if len(possible) == 1 and possible[0] in EAGER else ""
 
-    def _do(self, world: World, number: int, what: str, *, is_leaving: bool = False) -> World:
+    def _do(self, world: ModelWorld, number: int, what: str, *, is_leaving: bool = False) -> ModelWorld:
         if what not in _DOES:
             raise NotImplementedError(f"the model does not know yet what {what} does")
         act = _DOES[what]
@@ -465,19 +473,25 @@ class MoveModel:
 
     # -- what departures do --
 
-    def _departs(self, world: World, number: int, target: int, under: int) -> World:
+    def _departs(self, world: ModelWorld, number: int, target: int, under: int) -> ModelWorld:
         leave = Leave("OFFERED", target, under, start=world.nodes[target].starts)
         return self._do(_put(world, number, world.nodes[number]._replace(leave=leave)), number, "SEND_MIGTO")
 
-    def _at_once(self, world: World, number: int, target: int, under: int) -> World:
+    def _calls(self, world: ModelWorld, number: int, target: int, under: int) -> ModelWorld:
+        """The other node is believed to be ready, and is made the offer meanwhile."""
+        leave = Leave("SETTLING", target, under, is_called=True, start=world.nodes[target].starts, pending="SETTLED")
+        world = self._do(_put(world, number, world.nodes[number]._replace(leave=leave)), number, "SEND_MIGTO")
+        return (self.leave_on(world, number, "SETTLED") or world) if self.bounds.is_eager else world
+
+    def _at_once(self, world: ModelWorld, number: int, target: int, under: int) -> ModelWorld:
         leave = Leave("DRAINING", target, under, at_once=True, start=world.nodes[target].starts)
         return self._do(_put(world, number, world.nodes[number]._replace(leave=leave)), number, "DRAIN")
 
-    def _to_target(self, world: World, number: int, what: str) -> World:
+    def _to_target(self, world: ModelWorld, number: int, what: str) -> ModelWorld:
         leave = world.nodes[number].leave
-        return world if leave is None else self._say(world, number, leave.target, Letter(what, leave.number))
+        return world if leave is None else self._say(world, number, leave.target, ModelLetter(what, leave.number))
 
-    def _send_migto(self, world: World, number: int) -> World:
+    def _send_migto(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         leave, session = node.leave, node.session
         if leave is None or session is None:
@@ -489,10 +503,12 @@ class MoveModel:
                 return world
             leave = leave._replace(start=starts, number=under)
             world = _put(world, number, node._replace(leave=leave))
-        what = "MIGTO at once" if leave.at_once else "MIGTO"
-        return self._say(world, number, leave.target, Letter(what, leave.number, has=leave.snapshot, start=leave.start))
+        what = "MIGTO at once" if leave.at_once else "MIGTO called" if leave.is_called else "MIGTO"
+        return self._say(
+            world, number, leave.target, ModelLetter(what, leave.number, has=leave.snapshot, start=leave.start)
+        )
 
-    def _send_page(self, world: World, number: int) -> World:
+    def _send_page(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         leave, session = node.leave, node.session
         if leave is None or session is None:
@@ -503,10 +519,10 @@ class MoveModel:
             world = self._send_migto(world, number)
         is_last = leave.page == PAGES - 1
         has = leave.snapshot & ~1 if is_last else leave.snapshot & 1
-        page = Letter("MIGSYNC_LAST" if is_last else "MIGSYNC", leave.number, leave.page, has)
+        page = ModelLetter("MIGSYNC_LAST" if is_last else "MIGSYNC", leave.number, leave.page, has)
         return self._say(world, number, leave.target, page)
 
-    def _next_page(self, world: World, number: int) -> World:
+    def _next_page(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         leave = node.leave
         if leave is None:
@@ -517,7 +533,7 @@ class MoveModel:
             return self.leave_on(world, number, "LAST") or world
         return self._send_page(world, number)
 
-    def _offer_anew(self, world: World, number: int) -> World:
+    def _offer_anew(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         leave = node.leave
         if leave is None:
@@ -526,17 +542,17 @@ class MoveModel:
         anew = Leave(leave.state, leave.target, under, start=world.nodes[leave.target].starts)
         return self._send_migto(_put(world, number, node._replace(leave=anew)), number)
 
-    def _freeze(self, world: World, number: int) -> World:
+    def _freeze(self, world: ModelWorld, number: int) -> ModelWorld:
         """It serves no more; that it may be gone is about to be noted."""
         return _leave_with(world, number, is_frozen=True, is_draining=True, pending="FROZEN")
 
-    def _thaw(self, world: World, number: int) -> World:
+    def _thaw(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         session = node.session
         kept = None if session is None else session._replace(leaving=None)  # `noted` until the journal has it
         return _leave_with(_put(world, number, node._replace(session=kept)), number, is_frozen=False, is_draining=False)
 
-    def _end_leave(self, world: World, number: int) -> World:
+    def _end_leave(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         leave = node.leave
         came_to_nothing = leave is not None and leave.state == "STAYING"
@@ -546,13 +562,13 @@ class MoveModel:
 
     # -- what arrivals do --
 
-    def _to_source(self, world: World, number: int, what: str, *, is_ahead: bool = False) -> World:
+    def _to_source(self, world: ModelWorld, number: int, what: str, *, is_ahead: bool = False) -> ModelWorld:
         arrive = world.nodes[number].arrive
         if arrive is None:
             return world
-        return self._say(world, number, arrive.source, Letter(what, arrive.number, is_ahead=is_ahead))
+        return self._say(world, number, arrive.source, ModelLetter(what, arrive.number, is_ahead=is_ahead))
 
-    def _create(self, world: World, number: int, letter: Letter | None) -> World:
+    def _create(self, world: ModelWorld, number: int, letter: ModelLetter | None) -> ModelWorld:
         """It listens from now on.  Sent at once it also reads from journals what was published since it stopped."""
         node = world.nodes[number]
         arrive = node.arrive
@@ -560,27 +576,28 @@ class MoveModel:
             return world
         is_at_once = letter is not None and letter.what == "MIGTO at once"
         missed = world.published & ~letter.has if is_at_once and letter is not None else 0
-        pending = "HEARD" if is_at_once else "HEARD HEARD_FIRST"
+        is_called = letter is not None and letter.what == "MIGTO called"
+        pending = "HEARD" if is_at_once else "HEARD HEARD_CALLED" if is_called else "HEARD HEARD_FIRST"
         arrive = arrive._replace(listens=True, heard=missed, pending=pending, at_once=is_at_once)
         return _put(world, number, node._replace(arrive=arrive))
 
-    def _stage(self, world: World, number: int) -> World:
+    def _stage(self, world: ModelWorld, number: int) -> ModelWorld:
         return _arrive_with(world, number, pending="WRITTEN")
 
-    def _import(self, world: World, number: int) -> World:
+    def _import(self, world: ModelWorld, number: int) -> ModelWorld:
         return _arrive_with(world, number, pending="SAFE")
 
-    def _announce(self, world: World, number: int) -> World:
+    def _announce(self, world: ModelWorld, number: int) -> ModelWorld:
         """The write with all of it is safe: the session is this node's."""
         return _put(world, number, _with_session(world.nodes[number], number))
 
-    def _drop(self, world: World, number: int) -> World:
+    def _drop(self, world: ModelWorld, number: int) -> ModelWorld:
         return _arrive_with(world, number, listens=False)
 
-    def _tell_client(self, world: World, number: int) -> World:
+    def _tell_client(self, world: ModelWorld, number: int) -> ModelWorld:
         return self._fetch(world, number)
 
-    def _end_arrive(self, world: World, number: int) -> World:
+    def _end_arrive(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         arrive = node.arrive
         came_to_nothing = arrive is not None and arrive.state == "DROPPED"
@@ -589,16 +606,16 @@ class MoveModel:
 
     # -- who owns it --
 
-    def _told(self, world: World, number: int, owner: tuple[int, int]) -> World:
+    def _told(self, world: ModelWorld, number: int, owner: tuple[int, int]) -> ModelWorld:
         world = _put(world, number, world.nodes[number]._replace(owner=owner))
         return self._fetch(self._owner_changed(world, number), number)
 
-    def _check_owner(self, world: World, number: int) -> World:
+    def _check_owner(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         is_elsewhere = node.session is not None and node.owner[0] != number and node.owner[1]
         return self._owner_changed(world, number) if is_elsewhere else world
 
-    def _owner_changed(self, world: World, number: int) -> World:
+    def _owner_changed(self, world: ModelWorld, number: int) -> ModelWorld:
         node = world.nodes[number]
         owner, known = node.owner
         leave, arrive, session = node.leave, node.arrive, node.session
@@ -619,7 +636,7 @@ class MoveModel:
             return _put(world, number, node._replace(session=kept, owner=(number, known + 1)))
         return world  # it is fenced: two nodes owned it, which is found to be wrong anyway
 
-    def _restarted(self, world: World, number: int) -> World:
+    def _restarted(self, world: ModelWorld, number: int) -> ModelWorld:
         world = world if self.bounds.outlive else _silent(world, number)
         node = world.nodes[number]
         session = node.session
@@ -644,16 +661,16 @@ def _by_name(table: Table) -> NamedTable:
     }
 
 
-def _put(world: World, number: int, node: NodeState) -> World:
+def _put(world: ModelWorld, number: int, node: ModelNode) -> ModelWorld:
     nodes = world.nodes
     return world._replace(nodes=(*nodes[:number], node, *nodes[number + 1 :]))
 
 
-def _wired(world: World, place: int, wire: tuple[Letter, ...]) -> World:
+def _wired(world: ModelWorld, place: int, wire: tuple[ModelLetter, ...]) -> ModelWorld:
     return world._replace(wires=(*world.wires[:place], wire, *world.wires[place + 1 :]))
 
 
-def _deaf(world: World, number: int) -> World:
+def _deaf(world: ModelWorld, number: int) -> ModelWorld:
     """Messages under way to a node that crashes are lost with the link."""
     count = len(world.nodes)
     return world._replace(
@@ -661,7 +678,7 @@ def _deaf(world: World, number: int) -> World:
     )
 
 
-def _silent(world: World, number: int) -> World:
+def _silent(world: ModelWorld, number: int) -> ModelWorld:
     """Its earlier messages have come by now, or are lost: a new link begins with nothing under way."""
     count = len(world.nodes)
     return world._replace(
@@ -669,33 +686,33 @@ def _silent(world: World, number: int) -> World:
     )
 
 
-def _leave_with(world: World, number: int, **changes: Any) -> World:
+def _leave_with(world: ModelWorld, number: int, **changes: Any) -> ModelWorld:
     node = world.nodes[number]
     return world if node.leave is None else _put(world, number, node._replace(leave=node.leave._replace(**changes)))
 
 
-def _arrive_with(world: World, number: int, **changes: Any) -> World:
+def _arrive_with(world: ModelWorld, number: int, **changes: Any) -> ModelWorld:
     node = world.nodes[number]
     return world if node.arrive is None else _put(world, number, node._replace(arrive=node.arrive._replace(**changes)))
 
 
-def _next_number(node: NodeState) -> int:
+def _next_number(node: ModelNode) -> int:
     return max(node.owner[1], node.spent) + 1
 
 
-def _may_serve(node: NodeState) -> bool:
+def _may_serve(node: ModelNode) -> bool:
     """It serves the session, or would if it were up."""
     is_frozen = node.leave is not None and node.leave.is_frozen
     return node.session is not None and node.session.leaving is None and not is_frozen
 
 
-def _published(world: World) -> World:
+def _published(world: ModelWorld) -> ModelWorld:
     bit = world.published + 1
     nodes = tuple(_hearing(node, bit) for node in world.nodes)
     return world._replace(nodes=nodes, published=world.published | bit)
 
 
-def _hearing(node: NodeState, bit: int) -> NodeState:
+def _hearing(node: ModelNode, bit: int) -> ModelNode:
     """A session that has stopped hears it too, and delivers it if it stays; it sends along what it had before."""
     if node.session is not None:
         node = node._replace(session=node.session._replace(has=node.session.has | bit))
@@ -704,12 +721,12 @@ def _hearing(node: NodeState, bit: int) -> NodeState:
     return node
 
 
-def _away(world: World) -> World:
+def _away(world: ModelWorld) -> ModelWorld:
     nodes = tuple(node._replace(waits=False) for node in world.nodes)
     return world._replace(nodes=nodes)
 
 
-def _with_session(node: NodeState, number: int) -> NodeState:
+def _with_session(node: ModelNode, number: int) -> ModelNode:
     arrive = node.arrive
     assert arrive is not None
     session = Kept(arrive.number, arrive.staged | arrive.heard)
@@ -720,7 +737,7 @@ def _with_session(node: NodeState, number: int) -> NodeState:
     )
 
 
-def _noted(number: int, node: NodeState, event: str) -> NodeState:
+def _noted(number: int, node: ModelNode, event: str) -> ModelNode:
     """A note in the journal is safe."""
     leave, session = node.leave, node.session
     if leave is None or session is None:
@@ -733,7 +750,7 @@ def _noted(number: int, node: NodeState, event: str) -> NodeState:
     return node
 
 
-def _crashed(number: int, node: NodeState) -> Iterator[tuple[str, NodeState]]:
+def _crashed(number: int, node: ModelNode) -> Iterator[tuple[str, ModelNode]]:
     """Its memory is gone.  A record that was being written may be there or not."""
     plain = node._replace(is_up=False, leave=None, arrive=None, waits=False, spent=0)
     leave, arrive, session = node.leave, node.arrive, node.session
@@ -757,30 +774,30 @@ def _to(leave: Leave) -> tuple[int, int]:
 # -- what actions and messages mean --
 
 
-def _pending(events: str, **changes: bool) -> Callable[[MoveModel, World, int], World]:
+def _pending(events: str, **changes: bool) -> Callable[[MoveModel, ModelWorld, int], ModelWorld]:
     """It comes about by itself, later."""
     return lambda _model, world, number: _leave_with(world, number, pending=events, **changes)
 
 
-def _nothing(_model: MoveModel, world: World, _number: int) -> World:
+def _nothing(_model: MoveModel, world: ModelWorld, _number: int) -> ModelWorld:
     """To the client: it comes when it comes."""
     return world
 
 
-def _towards_target(what: str) -> Callable[[MoveModel, World, int], World]:
+def _towards_target(what: str) -> Callable[[MoveModel, ModelWorld, int], ModelWorld]:
     return lambda model, world, number: model._to_target(world, number, what)
 
 
-def _towards_source(what: str) -> Callable[[MoveModel, World, int], World]:
+def _towards_source(what: str) -> Callable[[MoveModel, ModelWorld, int], ModelWorld]:
     return lambda model, world, number: model._to_source(world, number, what)
 
 
-def _refuse(model: MoveModel, world: World, number: int) -> World:
+def _refuse(model: MoveModel, world: ModelWorld, number: int) -> ModelWorld:
     arrive = world.nodes[number].arrive
     return model._to_source(world, number, "MIGREFUSE", is_ahead=arrive is not None and arrive.is_ahead)
 
 
-Act = Callable[[MoveModel, World, int], World]
+Act = Callable[[MoveModel, ModelWorld, int], ModelWorld]
 _DOES: dict[str, Act | tuple[Act, Act]] = {
     "SEND_PULL": _towards_source("PULL"),
     "SEND_MIGTO": MoveModel._send_migto,
@@ -810,10 +827,11 @@ _DOES: dict[str, Act | tuple[Act, Act]] = {
 }
 """By the name of the action; two where it depends on the side."""
 
-_TAKERS: dict[str, Callable[[MoveModel, World, int, int, Letter], World]] = {
+_TAKERS: dict[str, Callable[[MoveModel, ModelWorld, int, int, ModelLetter], ModelWorld]] = {
     "PULL": MoveModel._pulled,
     "MIGTO": MoveModel._offered,
     "MIGTO at once": MoveModel._offered,
+    "MIGTO called": MoveModel._offered,
     "MIGSYNC": MoveModel._for_arrival,
     "MIGSYNC_LAST": MoveModel._for_arrival,
     "MIGACK": MoveModel._for_arrival,

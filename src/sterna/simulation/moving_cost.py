@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sterna.simulation.machine import Machine
+from sterna.simulation.machine import SimulatedMachine
 from sterna.simulation.membership import members
 from sterna.simulation.network import Path
-from sterna.simulation.reach import REACH_M, Place, Reach
+from sterna.simulation.reach import REACH_M, MapPosition, Reach
 from sterna.simulation.world import new_world
 
 SETTLE_S = 40.0
@@ -39,7 +39,7 @@ def measure(nodes: int, strategy: str, seed: int = 1) -> MovingCost:
     machines = [world.add_machine(name, membership=joined[name]) for name in names]
     reach = Reach(world.network, names)
     side, step = max(1, int(nodes**0.5)), BESIDE * REACH_M
-    reach.stand({name: Place(place % side * step, place // side * step) for place, name in enumerate(names)})
+    reach.stand({name: MapPosition(place % side * step, place // side * step) for place, name in enumerate(names)})
     for machine in machines:
         machine.boot()
     world.run(SETTLE_S)
@@ -48,7 +48,7 @@ def measure(nodes: int, strategy: str, seed: int = 1) -> MovingCost:
     hello_bytes_s = (world.network.said_bytes - said) / MEASURED_S
     link_bytes_s = (_total(machines, "bytes_sent") - sent) / MEASURED_S
     frames, sent, changes = _total(machines, "messages"), _total(machines, "bytes_sent"), _parent_changes(machines)
-    reach.stand({names[-1]: Place(-step / 2, -step / 2)})
+    reach.stand({names[-1]: MapPosition(-step / 2, -step / 2)})
     world.run(MEASURED_S)
     return MovingCost(
         nodes,
@@ -61,14 +61,14 @@ def measure(nodes: int, strategy: str, seed: int = 1) -> MovingCost:
     )
 
 
-def _total(machines: list[Machine], counter: str) -> int:
+def _total(machines: list[SimulatedMachine], counter: str) -> int:
     """Of all links of all nodes."""
     networks = [machine.running.node.network for machine in machines if machine.running is not None]
     counters = [one for network in networks if network is not None for one in network.links.counters.values()]
     return sum(getattr(one, counter) for one in counters)
 
 
-def _parent_changes(machines: list[Machine]) -> int:
+def _parent_changes(machines: list[SimulatedMachine]) -> int:
     networks = [machine.running.node.network for machine in machines if machine.running is not None]
     changes = [network.overlay.view()["changes"] for network in networks if network is not None]
     return sum(one["parent"] for one in changes if isinstance(one, dict))

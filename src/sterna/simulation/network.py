@@ -32,7 +32,7 @@ class Path:
     """Share of datagrams that arrive twice."""
 
 
-class Host:
+class SimulatedHost:
     """A machine on the network; `up` is False while it has no power."""
 
     __slots__ = ("ends", "name", "up")
@@ -44,11 +44,11 @@ class Host:
         self.ends: dict[End, None] = {}
 
 
-class Network:
+class SimulatedNetwork:
     def __init__(self, kernel: Kernel, path: Path | None = None, streams: StreamSettings | None = None) -> None:
         self.kernel = kernel
         self.streams = streams or StreamSettings()
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, SimulatedHost] = {}
         self.dice = kernel.dice("network")
         self._path = path or Path()
         self._paths: dict[tuple[str, str], Path] = {}
@@ -63,10 +63,10 @@ class Network:
 
     # -- geography --
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str) -> SimulatedHost:
         found = self.hosts.get(name)
         if found is None:
-            found = self.hosts[name] = Host(name)
+            found = self.hosts[name] = SimulatedHost(name)
         return found
 
     def set_path(self, one: str, other: str, path: Path) -> None:

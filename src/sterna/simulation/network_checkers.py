@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from sterna.simulation.machine import Machine
-from sterna.simulation.records import Violation
+from sterna.broker.delivery.journal_pages import read_own
+from sterna.simulation.machine import SimulatedMachine
+from sterna.simulation.records import ReceivedDelivery, Records, Violation, identity_of
+
+#: How long a node waits for messages of another one that come before those it could go on with.
+WAIT_S = 10.0
 
 
-def nothing_left_over(machine: Machine) -> list[Violation]:
+def nothing_left_over(machine: SimulatedMachine) -> list[Violation]:
     """Once it is quiet and everybody is there, nothing waits for anybody."""
     running = machine.running
     assert running is not None
@@ -24,7 +28,7 @@ def nothing_left_over(machine: Machine) -> list[Violation]:
     return found
 
 
-def everybody_in_step(machine: Machine, names: list[str]) -> list[Violation]:
+def everybody_in_step(machine: SimulatedMachine, names: list[str]) -> list[Violation]:
     """Once it is quiet, each node knows a way to each other one and has read everything of it."""
     running = machine.running
     if running is None:
@@ -45,7 +49,23 @@ def everybody_in_step(machine: Machine, names: list[str]) -> list[Violation]:
     return found
 
 
-def tables_without(machine: Machine, dead: str) -> list[Violation]:
+def lacked_by(reader: SimulatedMachine, origin: SimulatedMachine) -> list[str]:
+    """The identities of messages that entered at a node, and that another one wants and has not read.
+
+    A node that is not in step need not lack any: it may be about to ask, and be told that there is nothing more.
+    """
+    ours = origin.running.node.network if origin.running is not None else None
+    theirs = reader.running.node.network if reader.running is not None else None
+    if ours is None or theirs is None:
+        return []
+    assert origin.running is not None
+    after = theirs.router.streams.vector.get(origin.name) or ours.reading_begins(theirs.age())
+    journal = origin.running.broker.journal
+    found = read_own(journal, after, ours.frontier(), theirs.filters(), reader.name).messages
+    return [identity_of(message.payload) for _, _, message in found]
+
+
+def tables_without(machine: SimulatedMachine, dead: str) -> list[Violation]:
     """Some time after a node has died, no other one has a link or a path to it."""
     running = machine.running
     assert running is not None
@@ -62,7 +82,7 @@ def tables_without(machine: Machine, dead: str) -> list[Violation]:
     return [Violation("the dead", f"{machine.name} has {what} to {dead}", (machine.name, dead)) for what in held]
 
 
-def frames_sent(machine: Machine) -> dict[tuple[str, int], int]:
+def frames_sent(machine: SimulatedMachine) -> dict[tuple[str, int], int]:
     """Frames the node has given to each of its links: numbers that must come to rest when nobody publishes."""
     running = machine.running
     if running is None or running.node.network is None:
@@ -71,7 +91,7 @@ def frames_sent(machine: Machine) -> dict[tuple[str, int], int]:
     return {(peer, link.session_id): link.counters.messages for peer, link in links.items()}
 
 
-def within_bounds(machine: Machine) -> list[Violation]:
+def within_bounds(machine: SimulatedMachine) -> list[Violation]:
     """At any time: what waits in memory is bounded."""
     running = machine.running
     if running is None:
@@ -90,7 +110,7 @@ def within_bounds(machine: Machine) -> list[Violation]:
     return found
 
 
-def known_everywhere(machines: list[Machine], client: str) -> bool:
+def known_everywhere(machines: list[SimulatedMachine], client: str) -> bool:
     """Do all nodes agree on who owns this client's session?"""
     owners = set()
     for machine in machines:
@@ -101,14 +121,14 @@ def known_everywhere(machines: list[Machine], client: str) -> bool:
     return len(owners) == 1 and owners != {""}
 
 
-def hands_over(machine: Machine) -> bool:
+def hands_over(machine: SimulatedMachine) -> bool:
     """Does it have sessions that are on their way to another node, or fenced ones that have not handed over what waits
     there?  A client that is called and does not come is waited for until `patience_s` is over."""
     network = machine.running.node.network if machine.running is not None else None
     return network is not None and bool(network.moving.departures or len(network.moving.fenced_sessions))
 
 
-def one_owner(machines: list[Machine]) -> list[Violation]:
+def one_owner(machines: list[SimulatedMachine]) -> list[Violation]:
     """Once it is quiet, each session is at one node, all nodes know at which, and nothing is on its way."""
     found = []
     seen: dict[bytes, str] = {}
@@ -135,3 +155,35 @@ def one_owner(machines: list[Machine]) -> list[Violation]:
     if len(tables) > 1:
         found.append(Violation("directory", "nodes differ about who owns what"))
     return found
+
+
+def waited_long_enough(machine: SimulatedMachine) -> list[Violation]:
+    """A node goes on without messages of another one only if it has waited for them as long as is promised."""
+    return [
+        Violation(
+            "gave up early", f"{machine.name} waited {one.waited_s} s for {one.before}", (machine.name, one.before)
+        )
+        for one in machine.out_of_turn
+        if one.waited_s < WAIT_S
+    ]
+
+
+def note_overtaken(records: Records, machine: SimulatedMachine, machines: list[SimulatedMachine]) -> None:
+    """Messages that this node had waited for come late to its clients, those of then and those that came later."""
+    for one in machine.out_of_turn:
+        clients = set(one.clients) | records.wandering
+        clients |= {client for client, found in records.arrivals.items() if _has_been_at(machine.name, one.at, found)}
+        if machine.foreign is not None:
+            clients.add(f"{machine.foreign.broker.name}s")
+        other = next(found for found in machines if found.name == one.before)
+        if other.running is None:
+            continue
+        journal = other.running.broker.journal
+        found = (journal.read(offset) for offset in range(max(one.first, 0), one.last + 1))
+        identities = {identity_of(message.payload) for message in found if message is not None}
+        for client in clients:
+            records.overtaken.setdefault(client, set()).update(identities)
+
+
+def _has_been_at(node: str, since: float, arrivals: list[ReceivedDelivery]) -> bool:
+    return any(arrival.node == node and arrival.at >= since for arrival in arrivals)

@@ -18,7 +18,7 @@ STORMS = 0.02
 FILTERS = [b"t/#", b"t/+", b"+/2", *TOPICS]
 
 
-class Publisher:
+class SimulatedPublisher:
     """Publishes now and then, at every QoS; what it retains goes to a topic of its own."""
 
     def __init__(self, client: Client, pause_s: float) -> None:

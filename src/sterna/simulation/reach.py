@@ -1,4 +1,4 @@
-"""Who hears whom: hosts move about in a square, and two of them reach each other while they are near.
+"""Hosts in reach of each other: they move about in a square, and two of them reach each other while they are near.
 
 Out of reach is a cut of the network in both directions: datagrams are lost, streams stall, nobody answers a dial.
 Random waypoint: a host goes straight to a random place at a random speed, and then to another.  When the moving stops
@@ -12,7 +12,7 @@ from math import hypot
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from sterna.simulation.network import Network
+    from sterna.simulation.network import SimulatedNetwork
 
 STEP_S = 0.2
 """How often it is looked who hears whom."""
@@ -24,23 +24,23 @@ LINE = 0.7
 """Distance between two hosts of the final line, in reaches."""
 
 
-class Place(NamedTuple):
+class MapPosition(NamedTuple):
     x: float
     y: float
 
-    def distance(self, other: Place) -> float:
+    def distance(self, other: MapPosition) -> float:
         return hypot(self.x - other.x, self.y - other.y)
 
 
 class Reach:
-    def __init__(self, network: Network, names: list[str], *, reach_m: float = REACH_M) -> None:
+    def __init__(self, network: SimulatedNetwork, names: list[str], *, reach_m: float = REACH_M) -> None:
         self._network = network
         self._kernel = network.kernel
         self._dice = network.kernel.dice("mobility")
         self._reach_m = reach_m
         self._side = max(reach_m / 2, CROWDING * reach_m * len(names) ** 0.5)
         self.places = {name: self._anywhere() for name in names}
-        self._goals: dict[str, tuple[Place, float]] = {}
+        self._goals: dict[str, tuple[MapPosition, float]] = {}
         self._apart: dict[tuple[str, str], None] = {}
         self._moving = False
         #: How often two hosts came into reach, or went out of it.
@@ -54,9 +54,9 @@ class Reach:
     def stop(self) -> None:
         """Everybody stands still, in a line."""
         self._moving = False
-        self.stand({name: Place(number * LINE * self._reach_m, 0.0) for number, name in enumerate(self.places)})
+        self.stand({name: MapPosition(number * LINE * self._reach_m, 0.0) for number, name in enumerate(self.places)})
 
-    def stand(self, places: dict[str, Place]) -> None:
+    def stand(self, places: dict[str, MapPosition]) -> None:
         """These are there now."""
         self.places.update(places)
         self._look()
@@ -64,8 +64,8 @@ class Reach:
     def hears(self, one: str, other: str) -> bool:
         return self.places[one].distance(self.places[other]) <= self._reach_m
 
-    def _anywhere(self) -> Place:
-        return Place(self._dice.uniform(0, self._side), self._dice.uniform(0, self._side))
+    def _anywhere(self) -> MapPosition:
+        return MapPosition(self._dice.uniform(0, self._side), self._dice.uniform(0, self._side))
 
     def _step(self) -> None:
         if self._moving:
@@ -84,7 +84,7 @@ class Reach:
             return
         self._goals[name] = (goal, speed)
         part = way / distance
-        self.places[name] = Place(here.x + (goal.x - here.x) * part, here.y + (goal.y - here.y) * part)
+        self.places[name] = MapPosition(here.x + (goal.x - here.x) * part, here.y + (goal.y - here.y) * part)
 
     def _look(self) -> None:
         for one, other in combinations(self.places, 2):

@@ -5,6 +5,7 @@ Every publication has an identity that is its payload's first word, so that what
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -64,7 +65,7 @@ class Span:
     """When it was confirmed again, in new sessions that took the place of old ones."""
 
 
-class Arrival(NamedTuple):
+class ReceivedDelivery(NamedTuple):
     at: float
     topic: bytes
     identity: str
@@ -95,7 +96,7 @@ class Records:
     spans: list[Span] = field(default_factory=list)
     expressions: list[Span] = field(default_factory=list)
     """Subscriptions that compute: they get results, not messages."""
-    arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
+    arrivals: dict[str, list[ReceivedDelivery]] = field(default_factory=dict)
     new_sessions: dict[str, list[float]] = field(default_factory=dict)
     """client -> when it was told that it has a new session in the place of an old one."""
     connected: dict[str, list[float]] = field(default_factory=dict)
@@ -107,8 +108,11 @@ class Records:
     """node -> when its process was killed."""
     forgetting: dict[str, list[float]] = field(default_factory=dict)
     """foreign broker -> when it lost its session: messages in doubt are sent to it again, as the settings say."""
-    repeated: set[str] = field(default_factory=set)
-    """Messages that a foreign broker of QoS 1 sent again: nobody can tell them from new ones."""
+    repeated: Counter[str] = field(default_factory=Counter)
+    """Messages that a foreign broker sent again at QoS 1, and how often: nobody can tell them from new ones."""
+    echoed: Counter[str] = field(default_factory=Counter)
+    """Messages, wills among them, whose echo at QoS 1 came in from a foreign broker, and how often: the node beside it
+    had forgotten in a crash that it expected them."""
     wandering: set[str] = field(default_factory=set)
     """Clients behind a gateway: it sends again what a node has not answered, to another node if it has to, and gets
     new sessions in their place."""
@@ -126,7 +130,14 @@ class Records:
     the other is two messages, and of those retained at two nodes the one that is later by the nodes' clocks stays."""
     handed_over: dict[str, set[str]] = field(default_factory=dict)
     """client -> messages that a new session got from an old one: they come later than their turn."""
+    overtaken: dict[str, set[str]] = field(default_factory=dict)
+    """client -> messages that its node had waited for in vain, for ten seconds, while their publisher was elsewhere:
+    they come later than their turn."""
 
-    def arrived(self, client: str, arrival: Arrival) -> None:
+    def repeats(self, identity: str) -> int:
+        """How often it came in from foreign brokers once more."""
+        return self.repeated[identity] + self.echoed[identity]
+
+    def arrived(self, client: str, arrival: ReceivedDelivery) -> None:
         self.arrivals.setdefault(client, []).append(arrival)
         self.arrived_count += 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sterna.gateway.extended_client import Host
+from sterna.gateway.extended_client import RelayBroker
+from sterna.gateway.kept_publications import RelayJournal
 from sterna.gateway.settings import GatewayLimits
 from sterna.gateway.upstream import Upstream
 from sterna.gateway.watched import WatchedGateway
 from sterna.interworking.proxy.proxy import Proxy
 from sterna.simulation.gateway import GatewayStream
-from sterna.simulation.kernel import Timer
+from sterna.simulation.kernel import KernelTimer
 from sterna.simulation.streams import End
 
 if TYPE_CHECKING:
@@ -24,12 +25,27 @@ RELAY_PORT = 1884
 class RelayWorld:
     """The world of the relayed clients, from one boot to one crash."""
 
-    def __init__(self, running: Running, broker: ForeignBroker, proxy: Proxy, host: Host | None) -> None:
+    def __init__(
+        self,
+        running: Running,
+        broker: ForeignBroker,
+        proxy: Proxy,
+        keeper: RelayJournal,
+        host: RelayBroker | None,
+    ) -> None:
         self._running = running
         machine = running.machine
         dice = running.kernel.dice(f"{machine.name} relay {running.number}")
         self.gateway = WatchedGateway(
-            machine.name, broker.address, GatewayLimits(), self, proxy, dice, machine.clock.now, host
+            machine.name,
+            broker.address,
+            GatewayLimits(),
+            self,
+            proxy,
+            keeper,
+            dice,
+            machine.clock.now,
+            host,
         )
         proxy.door = self.gateway
         machine.network.listen(f"{machine.name}:{RELAY_PORT}", self._accept)
@@ -48,8 +64,8 @@ class RelayWorld:
 
     # -- what the gateway asks --
 
-    def later(self, seconds: float, act: Callable[[], None]) -> Timer:
-        timer = Timer(act)
+    def later(self, seconds: float, act: Callable[[], None]) -> KernelTimer:
+        timer = KernelTimer(act)
         self._running.later(seconds, self.work, timer.ring)
         return timer
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from sterna.simulation.network import Network
+    from sterna.simulation.network import SimulatedNetwork
 
 REPEAT_S = 1.0
 """How often a system repeats bytes that nobody confirms."""
@@ -34,7 +34,7 @@ class StreamSettings:
 
 
 class StreamUser(Protocol):
-    """Who holds an end."""
+    """The holder of an end."""
 
     def received(self, data: bytes) -> None: ...
     def lost(self) -> None: ...
@@ -42,7 +42,7 @@ class StreamUser(Protocol):
     def writable(self) -> None: ...
 
 
-def join(network: Network, source: str, target: str, made_at: float) -> tuple[End, End]:
+def join(network: SimulatedNetwork, source: str, target: str, made_at: float) -> tuple[End, End]:
     """A new stream: the end of who dialled, and of who was dialled."""
     ours, theirs = End(network, source), End(network, target)
     ours.peer, theirs.peer = theirs, ours
@@ -80,7 +80,7 @@ class End:
     peer: End
     peer_host: str
 
-    def __init__(self, network: Network, address: str) -> None:
+    def __init__(self, network: SimulatedNetwork, address: str) -> None:
         self._network = network
         self.address = address
         self.host = address.rpartition(":")[0]

@@ -11,8 +11,8 @@ from sterna.simulation.foreign_broker import ForeignBroker
 from sterna.simulation.gateway import GatewayMachine
 from sterna.simulation.kernel import Kernel, Trace
 from sterna.simulation.links import MakeSettings
-from sterna.simulation.machine import Clock, Machine, MachineSettings, Running
-from sterna.simulation.network import Network, Path
+from sterna.simulation.machine import Clock, MachineSettings, Running, SimulatedMachine
+from sterna.simulation.network import Path, SimulatedNetwork
 from sterna.simulation.records import Records
 
 STEADY_OFFSET_S = 100_000.0
@@ -23,8 +23,8 @@ DRIFT = 50e-6
 @dataclass(slots=True)
 class SimulatedWorld:
     kernel: Kernel
-    network: Network
-    machines: list[Machine] = field(default_factory=list)
+    network: SimulatedNetwork
+    machines: list[SimulatedMachine] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
     foreign_brokers: list[ForeignBroker] = field(default_factory=list)
     records: Records = field(default_factory=Records)
@@ -35,14 +35,14 @@ class SimulatedWorld:
         settings: MachineSettings | None = None,
         make: Callable[[Running], Node] | None = None,
         membership: MakeSettings | None = None,
-    ) -> Machine:
+    ) -> SimulatedMachine:
         dice = self.kernel.dice(f"{name} clock")
         clock = Clock(self.kernel, dice.uniform(0, STEADY_OFFSET_S), dice.uniform(-5, 5), dice.uniform(-DRIFT, DRIFT))
-        machine = Machine(self.kernel, self.network, name, settings, make, clock, membership)
+        machine = SimulatedMachine(self.kernel, self.network, name, settings, make, clock, membership)
         self.machines.append(machine)
         return machine
 
-    def add_client(self, name: str, machine: Machine | GatewayMachine, habits: Habits, domain: str) -> Client:
+    def add_client(self, name: str, machine: SimulatedMachine | GatewayMachine, habits: Habits, domain: str) -> Client:
         client = Client(self.network, name, machine.address, self.records, habits, domain)
         self.clients.append(client)
         return client
@@ -53,4 +53,4 @@ class SimulatedWorld:
 
 def new_world(seed: int, trace: Trace | None = None, path: Path | None = None) -> SimulatedWorld:
     kernel = Kernel(seed, trace)
-    return SimulatedWorld(kernel, Network(kernel, path))
+    return SimulatedWorld(kernel, SimulatedNetwork(kernel, path))

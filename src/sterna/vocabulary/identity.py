@@ -1,7 +1,8 @@
 """The identity of a message in the network, and version vectors: how far a reader has come.
 
-A message is named by the node it entered (its origin), that node's boot count (its epoch) and a sequence that only
-grows.  Stamps of one origin compare in the order the messages were taken in, across restarts too.
+A message is named by the node it entered (its origin), that node's start (its epoch: the seconds of its clock, or the
+last epoch and 1) and a sequence that only grows.  Stamps of one origin compare in the order the messages were taken
+in, across restarts too.
 """
 
 from __future__ import annotations

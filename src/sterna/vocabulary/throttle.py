@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 OTHERS: Final = "others"
-"""Who caused what there was no room to remember one by one."""
+"""All that there was no room to remember one by one."""
 
 
 class ThrottledKind(NamedTuple):
     event: str
     who: str
-    """Who causes it, such as an address or a client."""
+    """The one that causes it, such as an address or a client."""
     what: str = ""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sterna.measure.ildm.reference.api import Address, Cooperation, SessionInfo
-from sterna.measure.ildm.reference.flooding import PublicationFlooding
+from sterna.measure.ildm.reference.flooding import LiteralPublicationFlooding
 from sterna.measure.ildm.reference.messages import (
     MessageType,
     PacketStream,
@@ -20,7 +20,7 @@ from sterna.measure.ildm.reference.messages import (
     read_publish,
 )
 from sterna.measure.ildm.reference.node import IldmNode
-from sterna.measure.ildm.reference.subscriptions import SubscriptionFlooding
+from sterna.measure.ildm.reference.subscriptions import LiteralSubscriptionFlooding
 from sterna.mqtt.topics import matches
 
 
@@ -179,7 +179,7 @@ class World:
         """A node with its own broker; both are known by the node's name."""
 
         def algorithm(node: IldmNode) -> Cooperation:
-            made = SubscriptionFlooding if kind == "SF" else PublicationFlooding
+            made = LiteralSubscriptionFlooding if kind == "SF" else LiteralPublicationFlooding
             self.algorithms[name] = made(node, name, Address("broker", 1), **options)
             return self.algorithms[name]
 
@@ -208,7 +208,7 @@ class World:
         return client
 
     def between(self, *kinds: MessageType) -> list[str]:
-        """What nodes said of these kinds, as `2>1`; and forget all of it."""
+        """Messages of these kinds, as `2>1`; and forget all of it."""
         found = [f"{source[1:]}>{target[1:]}" for source, target, kind, _ in self.said if kind in kinds]
         self.said.clear()
         return found

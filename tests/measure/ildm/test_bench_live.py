@@ -13,14 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from sterna.measure.errors import MeasurementError
 from sterna.measure.harness import meter
 from sterna.measure.harness.foreign_brokers import FOREIGN, installed
 from sterna.measure.harness.rows import wait_until_joined
 from sterna.measure.ildm import small_hosts
 from sterna.measure.ildm.cell import CellRunner, Plan
-from sterna.measure.ildm.scenario import built_in
+from sterna.measure.ildm.model import transfers
+from sterna.measure.ildm.scenario import LatencyPlace, LoadPlace, Scenario, built_in
 from sterna.measure.ildm.small_hosts import can_confine, confined
-from sterna.measure.ildm.systems import ALGORITHMS, SYSTEMS, cooperating, single
+from sterna.measure.ildm.systems import ALGORITHMS, SYSTEMS, cooperating, missing_kinds, single
 
 BENCH = [sys.executable, "-m", "sterna", "bench", "ildm"]
 SCENARIO = """about = "two nodes"
@@ -43,6 +45,13 @@ subscribers = 1
 needs_mosquitto = pytest.mark.skipif(not FOREIGN["mosquitto"][1](), reason="mosquitto is not installed")
 
 
+def row_of(*brokers: str) -> Scenario:
+    """A row with a subscriber at each end; without names the brokers are the usual ones."""
+    nodes = len(brokers)
+    places = (LoadPlace(1, "t", 1, 1), LoadPlace(nodes, "t", 0, 1))
+    return Scenario("a row", nodes, LatencyPlace("l", 1, (nodes,)), places, brokers if any(brokers) else ())
+
+
 @pytest.mark.slow
 @needs_mosquitto
 def test_a_scenario_of_ones_own_is_measured_through_both_systems(tmp_path: Path) -> None:
@@ -63,14 +72,13 @@ def test_a_scenario_of_ones_own_is_measured_through_both_systems(tmp_path: Path)
     assert run.returncode == 0, run.stderr
     document = json.loads(run.stdout)
     cells = {(cell["system"], cell["algorithm"]): cell for cell in document["cells"]}
-    assert set(cells) == {("sterna", "SF"), ("reference", "SF")}
+    assert set(cells) == {("proxy", "SF"), ("reference", "SF")}
     for cell in cells.values():
         assert cell["egress"] == pytest.approx(2 * cell["ingress"], rel=0.1)
         assert cell["duplicated"] == 0
         assert None not in cell["latency_half_ms"]
         assert all(cost > 0 for cost in cell["cpu_us"].values())
-    counted = cells["reference", "SF"]
-    assert 0 <= counted["transfers"] - counted["transfers_due"] <= 200, counted["transfers_due"]
+        assert 0 <= cell["transfers"] - cell["transfers_due"] <= 200, cell["transfers_due"]
     assert (tmp_path / "p.png").stat().st_size > 1000
     assert len(list((tmp_path / "logs").rglob("received.csv"))) == sum(len(cell["runs"]) for cell in cells.values())
 
@@ -119,40 +127,50 @@ def test_a_foreign_broker_that_is_installed_starts_and_delivers(name: str) -> No
 @pytest.mark.slow
 def test_a_row_of_nodes_delivers_under_both_strategies() -> None:
     for algorithm in ALGORITHMS:
-        with cooperating(SYSTEMS["sterna"], 2, algorithm) as running:
+        with cooperating(SYSTEMS["sterna"], row_of("", ""), algorithm) as running:
             wait_until_joined("sterna", running.ports[0], running.ports[1:])
             assert len(running.ports) == len(running.hosts) == 2
 
 
 @pytest.mark.slow
 @needs_mosquitto
-def test_brokers_of_different_kinds_cooperate() -> None:
-    with cooperating(SYSTEMS["mixed"], 2, "SF") as running:
-        assert [host.name for host in running.hosts[:2]] == ["broker1", f"{_second_kind()}2"]
-        wait_until_joined("mixed", running.ports[0], running.ports[1:])
+@pytest.mark.parametrize("name", ["proxy", "reference"])
+def test_brokers_of_different_kinds_cooperate(name: str) -> None:
+    with cooperating(SYSTEMS[name], row_of("mosquitto", "sterna"), "SF") as running:
+        assert [host.name for host in running.hosts] == ["mosquitto1", "sterna2", "node1", "node2"]
+        assert [host.role for host in running.hosts] == ["broker", "broker", "node", "node"]
+        wait_until_joined(name, running.ports[0], running.ports[1:])
+        counted = running.stop_and_count()
+        assert counted is not None
+        assert counted > 0
 
 
 @pytest.mark.slow
-@needs_mosquitto
-def test_a_node_in_front_of_a_broker_is_measured() -> None:
+def test_transfers_between_nodes_are_counted_message_by_message() -> None:
+    """Though nodes hand on whole batches."""
     plan = Plan(measure_s=0.5, cut_s=0.1, latency_s=0.5, search="bisect", share=0.2)
-    with cooperating(SYSTEMS["proxy"], 1, "SF") as running:
-        assert [host.role for host in running.hosts] == ["broker", "node"]
-        cell = CellRunner(running, built_in("fan1"), plan, print).measure("proxy", "A", "SF")
-    assert cell.egress > 0
-    assert cell.duplicated == 0
+    scenario = built_in("B")
+    with cooperating(SYSTEMS["sterna"], scenario, "SF") as running:
+        runner = CellRunner(running, scenario, plan, print)
+        runner.measure_gently()
+        counted = running.stop_and_count()
+    assert counted is not None
+    assert 0 <= counted - runner.published * transfers(scenario, "SF") <= 200
 
 
-def _second_kind() -> str:
-    return [*installed(), "sterna"][1]
+def test_kinds_that_are_not_installed_are_named() -> None:
+    assert missing_kinds(("sterna", "emqx", "sterna")) == ["emqx"]
+    starting = cooperating(SYSTEMS["proxy"], row_of("emqx"), "SF")
+    with pytest.raises(MeasurementError, match="emqx: not installed"), starting:
+        pass
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["--search", "guess"], "no search 'guess'; known: twentieths, bisect"),
-        (["--systems", "x"], "no system 'x'; known: sterna, reference, proxy, mixed"),
-        (["--patterns", "E"], "no pattern 'E'; known: A, B, C, D"),
+        (["--systems", "x"], "no system 'x'; known: sterna, proxy, reference"),
+        (["--patterns", "E"], "no pattern 'E'; known: A, B, C, D, mixed"),
         (["--brokers", "emqx"], "no broker 'emqx'; known: "),
         (["--scenario", "/nowhere.toml"], "/nowhere.toml cannot be read"),
         (["--share", "7"], "--share"),

@@ -9,7 +9,7 @@ import pytest
 
 from sterna.measure.ildm.reference.api import Address
 from sterna.measure.ildm.reference.messages import MessageType, read_filters
-from sterna.measure.ildm.reference.subscriptions import SubscriptionFlooding
+from sterna.measure.ildm.reference.subscriptions import LiteralSubscriptionFlooding
 from sterna.mqtt.topics import covers, matches
 
 from .model_world import Client, World
@@ -34,10 +34,10 @@ def clients_of_figure(world: World) -> tuple[Client, Client, Client]:
     return world.client("I2", "C1"), world.client("I3", "C2"), world.client("I5", "C3")
 
 
-def tables(world: World) -> dict[str, SubscriptionFlooding]:
+def tables(world: World) -> dict[str, LiteralSubscriptionFlooding]:
     found = {}
     for name, algorithm in world.algorithms.items():
-        assert isinstance(algorithm, SubscriptionFlooding)
+        assert isinstance(algorithm, LiteralSubscriptionFlooding)
         found[name] = algorithm
     return found
 

@@ -14,14 +14,14 @@ from measure.sham_broker import Forward, faithfully, sham_broker
 from sterna.measure.ildm.indexes import RawLog, indexes
 from sterna.measure.ildm.latency import LatencyJob, measure
 from sterna.measure.ildm.load import LoadRun, TClients
-from sterna.measure.ildm.scenario import LatencyPlace, Place, Scenario
+from sterna.measure.ildm.scenario import LatencyPlace, LoadPlace, Scenario
 from sterna.measure.ildm.search import find_limit
 
 SCENARIO = Scenario(
     about="two topics",
     nodes=1,
     latency=LatencyPlace("l", 1, (1,)),
-    places=(Place(1, "one", 2, 3), Place(1, "two", 1, 1), Place(1, "six", 1, 0)),
+    places=(LoadPlace(1, "one", 2, 3), LoadPlace(1, "two", 1, 1), LoadPlace(1, "six", 1, 0)),
 )
 
 
@@ -112,7 +112,7 @@ def test_stragglers_of_an_earlier_run_are_not_counted() -> None:
             return kept[0] + data
         return data
 
-    only = Scenario("one topic", 1, LatencyPlace("l", 1, (1,)), (Place(1, "one", 1, 1),))
+    only = Scenario("one topic", 1, LatencyPlace("l", 1, (1,)), (LoadPlace(1, "one", 1, 1),))
     with sham_broker(late) as port, closing(TClients(only, [port])) as clients:
         first, second = (clients.run(20.0, 0.2) for _ in range(2))
     assert indexes(first.log, [1], 0.0).lost == 1
@@ -138,6 +138,35 @@ def test_indexes_of_a_log_written_by_hand() -> None:
     assert found.loss_rate == 0.25
     assert found.is_under_limit(1.0)
     assert not found.is_under_limit(1.6)
+
+
+def test_bursts_do_not_matter_where_windows_are_blurred_over_whole_periods() -> None:
+    """A host that does everything of 50 ms at once: a sharp window may count one burst more or less."""
+    log = RawLog(begin_ns=0, end_ns=2_000_000_000)
+    log.sent_ns.extend(range(0, log.end_ns, 1_000_000))
+    log.sent_by.extend([0] * 2000)
+    log.received_ns.extend(sorted((moment // 50_000_000 + 1) * 50_000_000 for moment in log.sent_ns))
+    for column in log.received_by, log.received_from:
+        column.extend([0] * 2000)
+    log.sent_number.extend(range(2000))
+    log.received_number.extend(range(2000))
+    sharp = indexes(log, [1], 0.49)
+    assert sharp.seconds == pytest.approx(1.02)
+    assert abs(sharp.share(1.0) - 1) > 0.01
+    blurred = indexes(log, [1], 0.49, 0.3)
+    assert blurred.seconds == pytest.approx(0.72)
+    assert blurred.ingress == pytest.approx(1000, rel=0.001)
+    assert blurred.share(1.0) == pytest.approx(1, abs=0.002)
+
+
+def test_several_messages_of_a_publisher_in_one_turn_keep_their_numbers() -> None:
+    only = Scenario("one topic", 1, LatencyPlace("l", 1, (1,)), (LoadPlace(1, "one", 1, 2),))
+    with sham_broker(faithfully) as port, closing(TClients(only, [port])) as clients:
+        run = clients.run(0.1, 0.2)
+    assert list(run.log.sent_number) == list(range(len(run.log.sent_ns)))
+    assert len(run.log.sent_ns) > len(set(run.log.sent_ns)), "some went together"
+    found = indexes(run.log, [2], 0.0)
+    assert (found.lost, found.duplicated) == (0, 0)
 
 
 def test_latency_is_measured_by_clients_of_its_own() -> None:

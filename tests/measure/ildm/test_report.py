@@ -77,7 +77,21 @@ def test_loss_transfers_and_rivals_are_judged() -> None:
     )
     assert "Missed: loss 0 at the limit (sterna C SF)." in told
     assert "Missed: transfers are what the placement says (B SF 80 (-10))." in told
-    assert "Missed: less CPU per publication than the literal PF and SF in every cell, at the same load (C SF)." in told
+
+
+def test_a_node_in_front_of_a_broker_is_held_against_the_broker_alone() -> None:
+    alone = cell("mosquitto", "single", "-", 1000.0)
+    told = targets(document(alone, cell("proxy", "A", "SF", 890.0, latency_half_ms=(1.4, 2.0))))
+    assert "Missed: proxy: a node takes at most 10% of its broker's limit (A 0.89x)." in told
+    assert "Reached: proxy: and adds at most 0.5 ms (p50) (+0.40 ms)." in told
+
+
+def test_our_nodes_are_held_against_the_papers_in_front_of_the_same_brokers() -> None:
+    ours = cell("proxy", "C", "SF", 4000.0, gentle_cpu_us={"broker1": 50.0, "node1": 30.0})
+    rival = cell("reference", "C", "SF", 4400.0, gentle_cpu_us={"broker1": 5.0, "node1": 40.0})
+    told = targets(document(SINGLE, ours, rival))
+    assert "Missed: a higher limit than with the literal PF and SF in every cell (C SF)." in told
+    assert "Reached: less CPU of nodes per publication, too (all)." in told
 
 
 def test_the_model_is_beside_the_measurement() -> None:

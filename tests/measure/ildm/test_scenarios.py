@@ -51,17 +51,29 @@ def test_ceilings_of_the_model_where_taking_and_giving_cost_the_same(
     pattern: str, algorithm: str, ceiling: float
 ) -> None:
     costs = Costs(taken=1.0, given=1.0)
-    alone = limit(node_loads(built_in("single"), "SF"), costs, 1.0, 1.0, is_proxied=False)
+    alone = limit(node_loads(built_in("single"), "SF"), costs, 1.0, 1.0, "none")
     free_node = Costs(taken=1.0, given=1.0, relayed=1e-9, moved=0.0)
-    row = limit(node_loads(built_in(pattern), algorithm), free_node, 1.0, 1.0, is_proxied=True)
+    row = limit(node_loads(built_in(pattern), algorithm), free_node, 1.0, 1.0, "relays")
     assert row / alone == pytest.approx(ceiling)
 
 
 def test_a_slow_node_decides_the_limit() -> None:
     loads = node_loads(built_in("A"), "SF")
     costs = Costs(taken=1.0, given=1.0, relayed=10.0)
-    assert limit(loads, costs, 0.5, 1.0, is_proxied=True) == pytest.approx(1e6 / 110)
-    assert limit(loads, costs, 0.05, 1.0, is_proxied=True) == pytest.approx(0.05e6 / 11)
+    assert limit(loads, costs, 0.5, 1.0, "relays") == pytest.approx(1e6 / 110)
+    assert limit(loads, costs, 0.05, 1.0, "relays") == pytest.approx(0.05e6 / 11)
+
+
+def test_a_broker_pays_for_one_more_delivery_of_what_a_node_hears_from_it() -> None:
+    costs = Costs(taken=1.0, given=1.0, relayed=1e-9)
+
+    def row(pattern: str, algorithm: str) -> float:
+        return limit(node_loads(built_in(pattern), algorithm), costs, 1.0, 1.0, "hears")
+
+    # In a row of five each broker takes all publications, gives two deliveries of each, and one of a fifth to its node.
+    assert row("B", "SF") == pytest.approx(1e6 / (1 + 2 + 1 / 5))
+    assert row("C", "SF") == pytest.approx(1e6 / (11 / 5)), "nobody else wants them"
+    assert row("A", "SF") == pytest.approx(1e6 / 11)
 
 
 PLAIN = """about = "x"

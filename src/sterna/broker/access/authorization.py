@@ -86,6 +86,27 @@ class AccessList:
         self._partial_subscriptions = partial_subscriptions
         self._control = AccessList(control, "deny") if control else None
 
+    def preceded_by(self, rules: Sequence[AccessRule]) -> AccessList:
+        """This list with other rules before its own."""
+        if not rules:
+            return self
+        preceded = AccessList(
+            (*rules, *self._rules),
+            self._default,
+            self._client_ids,
+            partial_subscriptions=self._partial_subscriptions,
+        )
+        preceded._control = self._control
+        return preceded
+
+    @property
+    def rules(self) -> tuple[AccessRule, ...]:
+        return self._rules
+
+    @property
+    def default(self) -> Effect:
+        return self._default
+
     def may_be_called(self, user: str | None, client_id: str) -> bool:
         """May this user's client have this identifier?"""
         return not self._client_ids or any(_is_called(pattern, user, client_id) for pattern in self._client_ids)

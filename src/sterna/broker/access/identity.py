@@ -50,6 +50,7 @@ ANONYMOUSLY = "anonymously"
 BY_CERTIFICATE = "by certificate"
 BY_TOKEN = "by token"
 BY_PASSWORD = "by password"
+BY_HOOK = "by hook"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Accepted:
     expires_at: float | None = None
     """Wall-clock second after which the proof no longer holds; None if it has no end."""
     way: str = field(default=ANONYMOUSLY, compare=False)
-    """The way it was accepted: ANONYMOUSLY, BY_CERTIFICATE, BY_TOKEN or BY_PASSWORD."""
+    """The way it was accepted: ANONYMOUSLY, BY_CERTIFICATE, BY_TOKEN, BY_PASSWORD or BY_HOOK."""
     evidence: str = field(default="", compare=False, repr=False)
     """Tells the password entry or the token keys that vouched for it from others."""
 

@@ -79,8 +79,21 @@ class PasswordFile:
         # The salts in the file make this a secret, and the same one after a restart, so that decoys do not change.
         return cls(users, hashlib.blake2b(text.encode(), person=b"passwords").digest())
 
+    def changed(self, users: Mapping[str, str]) -> PasswordFile:
+        """This file with other users in it: name -> credentials; empty ones take the user out."""
+        text = "\n".join(f"{name}:{credentials}" for name, credentials in sorted(users.items()))
+        kept = {name: user for name, user in self._users.items() if name not in users}
+        for name, credentials in users.items():
+            if credentials:
+                kept[name] = _parse_line(f"{name}:{credentials}")[1]
+        return PasswordFile(kept, hashlib.blake2b(self.key + text.encode(), person=b"passwords").digest())
+
     def __contains__(self, user: object) -> bool:
         return user in self._users
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._users)
 
     def __len__(self) -> int:
         return len(self._users)
@@ -148,6 +161,14 @@ def hash_password(
         salt = random_bytes(SALT_BYTES)
         credentials.append(str(ScramCredential.derive(method, password, salt, scram_iterations)))
     return ":".join([user, *credentials])
+
+
+def check_credentials(user: str, credentials: str) -> None:
+    """ConfigurationError if this is not what `hash_password` makes for the user, behind its name."""
+    try:
+        _parse_line(f"{user}:{credentials}")
+    except ValueError as error:
+        raise ConfigurationError(f"user {user!r}: {error}") from None
 
 
 def _verify(encoded: str, password: bytes) -> bool:

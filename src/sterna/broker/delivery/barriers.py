@@ -16,10 +16,11 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
+from sterna.vocabulary.drop_reasons import DropReason
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVector
 
 #: Why a message is dropped that another session of the client may have delivered.
-OWNED_ELSEWHERE: Final = "owned-elsewhere"
+OWNED_ELSEWHERE: Final[DropReason] = "owned-elsewhere"
 
 
 def is_served(journal: Journal, node: str, message: Message | None, vector: VersionVector) -> bool:
@@ -43,7 +44,7 @@ class Barriers:
         self.node = ""
         self.epoch = 0
         #: Told the reason for which a message at QoS 0 is dropped.
-        self.dropped: Callable[[str], None] = lambda reason: None
+        self.dropped: Callable[[DropReason], None] = lambda reason: None
         #: Told that a message at QoS 2 is left to an old session.
         self.left: Callable[[], None] = lambda: None
 

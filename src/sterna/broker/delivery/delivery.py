@@ -27,6 +27,7 @@ from sterna.journal.journal import Journal
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.packets import MQTT_5, PUBREL, encode_acknowledgement
 from sterna.mqtt.reasons import Reason
+from sterna.vocabulary.drop_reasons import DropReason
 from sterna.vocabulary.errors import JournalError
 
 
@@ -87,15 +88,19 @@ class Delivery:
         counters = self._counters
         counters.publish_received += count
         counters.publish_bytes_received += (size - head) * count
+        if counters.observer is not None:
+            counters.observer.saw(topic, count, (size - head) * count, data, stop - size + head, stop)
+        if counters.flows is not None:
+            counters.flows.saw(topic, _gateway_of(source), count)
         missed = 0
         if route.plain_3_1_1:
             packets = (
                 data[start:stop] if source.version != MQTT_5 else without_properties(data, start, stop, size, head)
             )
-            missed = send_to_all(route.plain_3_1_1, packets, self._dirty)
+            missed = send_to_all(route.plain_3_1_1, packets, count, self._dirty)
         if route.plain_5:
             packets = data[start:stop] if source.version == MQTT_5 else with_properties(data, start, stop, size, head)
-            missed += send_to_all(route.plain_5, packets, self._dirty)
+            missed += send_to_all(route.plain_5, packets, count, self._dirty)
         recipients = len(route.plain_3_1_1) + len(route.plain_5)
         if recipients:
             counters.publish_sent += (recipients - missed) * count
@@ -125,6 +130,8 @@ class Delivery:
 
     def deliver(self, message: Message, source: Session | None) -> bool:
         """To everybody who wants it; False if nobody does."""
+        if self._counters.flows is not None:
+            self._counters.flows.saw(message.topic, _gateway_of(source), 1)
         route = self._routes.route(message.topic)
         if message.shares and is_for_shares_only(message):
             if route.shares:
@@ -188,6 +195,7 @@ class Delivery:
             self._drop(session, message, grant, "packet-too-large")
             return False
         outbox.send(packet)
+        outbox.delivered += 1
         self._counters.publish_sent += 1
         self._counters.publish_bytes_sent += len(message.payload)
         return True
@@ -200,7 +208,7 @@ class Delivery:
             else:
                 self._drop(session, message, grant, "not-authorized")
 
-    def _drop(self, session: Session, message: Message, grant: Grant, reason: str) -> None:
+    def _drop(self, session: Session, message: Message, grant: Grant, reason: DropReason) -> None:
         """A message that this session will not get."""
         self._counters.dropped(reason)
 
@@ -217,6 +225,7 @@ class Delivery:
             self._drop(session, message, grant, "packet-too-large")  # as if it had been delivered [MQTT-3.1.2-25]
             return
         session.put_in_flight(packet_id, message, grant)
+        session.outbox.delivered += 1
         self._counters.publish_sent += 1
         self._counters.publish_bytes_sent += len(message.payload)
         if session.expiry_s:
@@ -379,7 +388,7 @@ class Delivery:
         assert session.connection is not None
         self._commitments.answer(session.connection, release)
 
-    def passed_on(self, session: Session, packet_id: int, dropped: str | None = None) -> None:
+    def passed_on(self, session: Session, packet_id: int, dropped: DropReason | None = None) -> None:
         """From here on only the identifier matters: it is the client's, or `dropped` says why that is not known."""
         if session.inflight.get(packet_id) is not None:
             session.passed_on(packet_id)
@@ -420,7 +429,7 @@ class Delivery:
         # a message sent for the first time does not wait either.
         session.connection.send(packet)
 
-    def _withhold(self, session: Session, packet_id: int, message: Message, grant: Grant, reason: str) -> None:
+    def _withhold(self, session: Session, packet_id: int, message: Message, grant: Grant, reason: DropReason) -> None:
         """Messages in flight may not be sent again.  At QoS 2 the client may have it all the same, and would take the
         next message under this identifier for a repetition: it is released first."""
         if min(message.qos, grant.qos) == 2:
@@ -480,3 +489,7 @@ class Delivery:
             self._send(session, message, grant, Encodings(message, self._clock.wall))
         else:
             self.enqueue(session, message.offset, grant)
+
+
+def _gateway_of(source: Session | None) -> str:
+    return source.connection.gateway if source is not None and source.connection is not None else ""

@@ -28,10 +28,11 @@ from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
+from sterna.vocabulary.drop_reasons import DropReason
 from sterna.vocabulary.identity import Identity, Stamp, VersionVector
 
 
-class AuditRecords:
+class DeliveryNotes:
     """Notes what happens to sessions."""
 
     def __init__(self, journal: Journal, clock: BrokerClock, node: str, vector: VersionVector) -> None:
@@ -136,13 +137,19 @@ class RecordedDelivery(Delivery):
 
     __slots__ = ("_records", "_resent")
 
-    def record(self, records: AuditRecords) -> None:
+    def record(self, records: DeliveryNotes) -> None:
         self._records = records
         #: (client, packet identifier) of what was sent more than once and is not acknowledged.
         self._resent: set[tuple[bytes, int]] = set()
 
     def _note(
-        self, session: Session, message: Message, grant: Grant, *, resent: bool = False, dropped: str | None = None
+        self,
+        session: Session,
+        message: Message,
+        grant: Grant,
+        *,
+        resent: bool = False,
+        dropped: DropReason | None = None,
     ) -> None:
         who = (session.client_id, session.life, grant.share or None)
         self._note_of(who, message, min(message.qos, grant.qos), resent, grant.retained, dropped)
@@ -191,11 +198,11 @@ class RecordedDelivery(Delivery):
             self._answered(session, packet_id)
         super().acknowledged(session, packet_id)
 
-    def passed_on(self, session: Session, packet_id: int, dropped: str | None = None) -> None:
+    def passed_on(self, session: Session, packet_id: int, dropped: DropReason | None = None) -> None:
         self._answered(session, packet_id, dropped)
         super().passed_on(session, packet_id, dropped)
 
-    def _answered(self, session: Session, packet_id: int, dropped: str | None = None) -> None:
+    def _answered(self, session: Session, packet_id: int, dropped: DropReason | None = None) -> None:
         entry = session.inflight.get(packet_id)
         if entry is None:
             return
@@ -210,7 +217,7 @@ class RecordedDelivery(Delivery):
             self._resent.add((session.client_id, packet_id))
         super()._resend_one(session, packet_id)
 
-    def _withhold(self, session: Session, packet_id: int, message: Message, grant: Grant, reason: str) -> None:
+    def _withhold(self, session: Session, packet_id: int, message: Message, grant: Grant, reason: DropReason) -> None:
         self._resent.discard((session.client_id, packet_id))
         super()._withhold(session, packet_id, message, grant, reason)
 
@@ -221,7 +228,7 @@ class RecordedDelivery(Delivery):
 
     # -- dropped --
 
-    def _drop(self, session: Session, message: Message, grant: Grant, reason: str) -> None:
+    def _drop(self, session: Session, message: Message, grant: Grant, reason: DropReason) -> None:
         super()._drop(session, message, grant, reason)
         self._note(session, message, grant, dropped=reason)
 

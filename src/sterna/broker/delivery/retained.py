@@ -54,7 +54,7 @@ class Retained:
         #: The last stamp given.
         self._stamped = 0.0
         self._updates = 0
-        #: Who has to tell what was retained at a moment from what came later, for as long as they live; and while
+        #: Those that tell retained messages of a moment from later ones, for as long as they live; and while
         #: there is anybody, topic -> its last update.
         self._observers: WeakSet[object] = WeakSet()
         self._updated: dict[bytes, int] = {}

@@ -61,7 +61,7 @@ _NO_OWN: dict[bytes, Grant | None] = {}
 
 
 class Route:
-    """Who gets a message on one topic."""
+    """The receivers of a message on one topic."""
 
     __slots__ = (
         "computed",
@@ -158,7 +158,7 @@ class Routes:
         "_combined",
         "_combined_bytes",
         "_grants",
-        "_levels_max",
+        "_limits",
         "_missed",
         "_names",
         "_nobody",
@@ -167,7 +167,6 @@ class Routes:
         "_slow",
         "_slow_bytes",
         "_subscriptions",
-        "_topic_bytes_max",
         "_tree",
         "_work_budget",
         "computations",
@@ -183,8 +182,7 @@ class Routes:
     def __init__(self, spent: WorkBudget, computations: Computations, limits: Limits) -> None:
         self._work_budget = spent
         self.computations = computations
-        self._levels_max = limits.topic_levels
-        self._topic_bytes_max = limits.topic_bytes
+        self._limits = limits
         self._tree: LevelTree[Recipients] = LevelTree()
         #: Entries of all of them.
         self._subscriptions = 0
@@ -455,7 +453,7 @@ class Routes:
     def quick_route(self, topic: bytes) -> Route | None:
         """HOT.  The route of a topic that is not remembered, for a message at QoS 0; None if it may not take the quick
         way, or not before somebody has had a closer look at the topic."""
-        if not is_plain_name(topic, self._levels_max, self._topic_bytes_max):
+        if not is_plain_name(topic, self._limits.topic_levels, self._limits.topic_bytes):
             return None
         if (self.kept is not None or not self.computations.is_idle) and (topic in self._slow or self._is_slow(topic)):
             return None

@@ -33,7 +33,7 @@ RECENT_MAX = 16
 
 
 def holder_of(session: Session) -> str:
-    """Who is charged with the expressions of a session."""
+    """The user or client that is charged with the expressions of a session."""
     return f"user {session.user}" if session.user is not None else f"client {session.name()}"
 
 
@@ -59,6 +59,7 @@ class Computation:
         "expression",
         "function",
         "gate",
+        "given",
         "held_us",
         "holder",
         "made",
@@ -79,7 +80,7 @@ class Computation:
         self.outside = False
         self.engine = engine
         self.subscribers = 0
-        #: Who is charged with it: the user (or anonymous client) that wanted it first.
+        #: The user (or anonymous client) that is charged with it: the one that wanted it first.
         self.holder = ""
         #: The gate that keeps messages from it, if it came from another node.
         self.gate: ExpressionGate | None = None
@@ -93,6 +94,8 @@ class Computation:
         self.held_us = 0
         #: Results made, at QoS 1 and 2; and, during a replay, the last one the journal is known to have.
         self.made = 0
+        #: Results of any QoS since the node was started.
+        self.given = 0
         self.numbering = Numbering()
         #: The last message at QoS 1 and 2 it has taken; and, during a replay, those that it may not have.
         self.taken = -1
@@ -124,7 +127,7 @@ class Computation:
 
     @property
     def is_weighed(self) -> bool:
-        """Does it count among those that may concern one message?  What Spark aggregates does not."""
+        """Does it count among those that may concern one message?  One that Spark aggregates does not."""
         return not self.outside or self.passes_on or bool(self.function)
 
     @property
@@ -162,6 +165,20 @@ class Computation:
     def is_awaited(self) -> bool:
         """Is what it remembers on its way here?"""
         return self.gate is not None and self.gate.is_awaited
+
+    @property
+    def taken_in(self) -> int:
+        """Messages that this node has computed for it since it was begun or read back."""
+        return (self.engine if self.part is None else self.part.engine).counts.taken
+
+    @property
+    def where(self) -> str:
+        """The engine: Spark, this node, or every node for its part."""
+        return "Spark" if self.outside else "node" if self.part is None else "parts"
+
+    def state_bytes(self) -> int:
+        """Of what is remembered for it, as it is saved."""
+        return len(self.snapshot()) + (len(self.part.snapshot()) if self.part is not None else 0)
 
     def snapshot(self) -> bytes:
         if self.part is not None:

@@ -52,7 +52,7 @@ from sterna.operators.explain import placed
 from sterna.operators.expression import Expression
 from sterna.operators.functions import Functions
 from sterna.operators.part_merging import OuterEngine
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.split import halves
 from sterna.operators.stages import Outgrown
 from sterna.vocabulary.identity import Identity
@@ -88,7 +88,7 @@ class Computations:
         "results",
     )
 
-    def __init__(self, limits: Limits, settings: Settings, functions: Functions) -> None:
+    def __init__(self, limits: Limits, settings: OperatorSettings, functions: Functions) -> None:
         self._admission = Admission(limits, functions)
         self._settings = settings
         self.calls = FunctionCalls(limits, functions, self._computed, self._settled)
@@ -108,7 +108,7 @@ class Computations:
         self._troubles: dict[str, int] = {}
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> OperatorSettings:
         return self._settings
 
     def __len__(self) -> int:
@@ -255,6 +255,9 @@ class Computations:
 
     def get(self, text: bytes) -> Computation | None:
         return self._by_text.get(text)
+
+    def every(self) -> list[Computation]:
+        return list(self._by_text.values())
 
     @property
     def is_idle(self) -> bool:
@@ -419,6 +422,7 @@ class Computations:
     def _say(self, computation: Computation, result: Message, made_of: Identity | None, number: int) -> None:
         assert self._broker is not None
         self.results += 1
+        computation.given += 1
         result.made_of = cause_of(computation, result, number) if computation.is_timed else made_of
         self._broker.publish_result(result)
         note_recent(computation, result)

@@ -24,7 +24,7 @@ from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
 from sterna.operators.part_engine import PartEngine
 from sterna.operators.part_merging import Merge
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.split import halves
 from sterna.operators.stages import Outgrown
 from sterna.operators.window_parts import WindowsMerge, WindowsPart
@@ -83,7 +83,7 @@ class ExpressionPart:
         "windows",
     )
 
-    def __init__(self, naming: Naming, settings: Settings, now_us: int) -> None:
+    def __init__(self, naming: Naming, settings: OperatorSettings, now_us: int) -> None:
         self.naming = naming
         self.name = naming.name
         self.expression = naming.expression
@@ -195,7 +195,7 @@ class ExpressionPart:
 class ExpressionParts:
     __slots__ = ("_by_name", "_place", "_settings", "_snapshots", "_tree", "changed", "forgotten", "gone", "moved")
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
         self._by_name: dict[bytes, ExpressionPart] = {}
         self._tree: FilterTree[bytes, ExpressionPart] = FilterTree()

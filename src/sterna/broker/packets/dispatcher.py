@@ -219,7 +219,7 @@ class PacketDispatcher(ClientHandler):
                 Reason.PROTOCOL_ERROR, "it says that it is a gateway, and its address is not in gateways of [mqtt]"
             )
         control = gateway_packets.decode(data, body, stop)
-        if connection.gateway or not isinstance(control, gateway_packets.Hello):
+        if connection.gateway or not isinstance(control, gateway_packets.GatewayHello):
             raise ProtocolError(Reason.PROTOCOL_ERROR, "a gateway says HELLO once, and nothing else before CONNECT")
         connection.gateway = control.gateway or "gateway"
         connection.may_be_led, connection.is_second = control.leads, control.is_second

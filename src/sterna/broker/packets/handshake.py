@@ -6,14 +6,17 @@ connection holds its further packets back until the answer is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from sterna.broker.access.access_control import AccessControl
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList, AccessRule, Permissions
 from sterna.broker.access.bridges import may_publish
 from sterna.broker.access.identity import FOREIGN_PREFIX, RELAYED_PREFIX, Accepted, Challenge, Credentials, Refused
-from sterna.broker.access_renewal import CREDENTIALS_CHANGED, AccessRenewal
+from sterna.broker.access_renewal import AccessRenewal
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
@@ -38,6 +41,17 @@ RECEIVE_MAXIMUM_IF_UNSAID = 65535
 #: Properties that CONNACK may leave out for a client of small packets: it then uses no aliases, and learns how large
 #: its own packets may be when one was larger.
 _DISPENSABLE = (prop.TOPIC_ALIAS_MAXIMUM, prop.MAXIMUM_PACKET_SIZE)
+
+
+class Checked(NamedTuple):
+    """A client may come in, as things stood when it was looked at."""
+
+    permissions: Permissions
+    answer: bytes
+    """The CONNACK, if its session is there."""
+    authenticator: Authenticator
+    rules: AccessList
+    granted: Sequence[AccessRule] | None
 
 
 class ConnectHandshake:
@@ -117,6 +131,7 @@ class ConnectHandshake:
             if request.client_id.startswith(prefix.encode()):
                 text = f"client identifiers that begin with {prefix} are reserved"
                 raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, text)
+        self._renewal.check_ban(connection, request.client_id.decode(), request.username)
         credentials = Credentials(
             request.client_id.decode(),
             request.username,
@@ -222,33 +237,48 @@ class ConnectHandshake:
 
     def verified(self, connection: Connection, verdict: Accepted | Refused) -> None:
         """The client is known, or refused."""
+        self._verified(connection, verdict, None)
+
+    def _verified(self, connection: Connection, verdict: Accepted | Refused, checked: Checked | None) -> None:
         if connection.state == ConnectionState.CLOSED:
             return
         try:
             if isinstance(verdict, Refused):
                 raise ProtocolError(verdict.code, verdict.reason)
-            self._admit(connection, verdict)
+            self._admit(connection, verdict, checked)
         except ProtocolError as error:
             connection.fail(error.code, error.reason)
 
-    def _admit(self, connection: Connection, accepted: Accepted) -> None:
-        request = connection.connect
-        assert request is not None
-        connection.accepted = accepted
-        if not self._renewal.is_still_welcome(connection):
-            # It was being checked, or waited for its session, when passwords were read again.
-            raise ProtocolError(Reason.NOT_AUTHORIZED, CREDENTIALS_CHANGED)
-        client_id = request.client_id.decode()
+    def _check(self, connection: Connection, request: Connect, accepted: Accepted) -> Checked:
+        client_id, access = request.client_id.decode(), self._access
         is_named_by_us = prop.ASSIGNED_CLIENT_ID in request.properties or connection.peer.is_ours
-        if not is_named_by_us and not self._access.rules.may_be_called(accepted.user, client_id):
+        if not is_named_by_us and not access.rules.may_be_called(accepted.user, client_id):
             raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "client_ids in [authorization] does not allow it")
-        permissions = self._access.rules.for_identity(accepted.user, client_id)
+        granted = connection.granted
+        permissions = access.permissions(accepted.user, client_id, granted)
         will = request.will
         if will is not None and (
             is_control(will.topic) or not may_publish(permissions, request.client_id, will.topic, will.payload)
         ):
             raise ProtocolError(Reason.NOT_AUTHORIZED, f"may not publish its own will on {will.topic.decode()!r}")
-        self._connack(request, accepted, present=True)  # or there is no use in going on
+        answer = self._connack(request, accepted, present=True)  # or there is no use in going on
+        return Checked(permissions, answer, access.authenticator, access.rules, granted)
+
+    def _holds(self, checked: Checked, connection: Connection) -> bool:
+        """Has nothing been read again since that decides about it?"""
+        access = self._access
+        is_same = checked.authenticator is access.authenticator and checked.rules is access.rules
+        return is_same and checked.granted is connection.granted
+
+    def _admit(self, connection: Connection, accepted: Accepted, checked: Checked | None) -> None:
+        """`checked`: how it stood when the client began to wait for its session."""
+        request = connection.connect
+        assert request is not None
+        connection.accepted = accepted
+        # It may have been checked, or have waited for its session, when passwords were read again.
+        self._renewal.check_welcome(connection)
+        if checked is None or not self._holds(checked, connection):
+            checked = self._check(connection, request, accepted)
         known = self._sessions.get(request.client_id)
         replaces = known is not None and known.connection is not None
         if self._lifecycle.clients_connected >= self._limits.connections and not replaces:
@@ -267,23 +297,25 @@ class ConnectHandshake:
         is_early = connection.is_second and known is None  # another node has its session
         if keeper is not None and (is_early or not keeper.is_at_home(request.client_id, clean=request.clean_start)):
             connection.hold()
-            keeper.bring(connection, accepted.user, lambda: self.verified(connection, accepted))
+            greet = partial(self._greet, connection, checked.answer)
+            keeper.bring(connection, accepted.user, greet, partial(self._verified, connection, accepted, checked))
             return
-        session, present, wait = self._lifecycle.open_session(connection, request, accepted.user, permissions)
+        session, present, wait = self._lifecycle.open_session(connection, request, accepted.user, checked.permissions)
+        answer = checked.answer if present else self._connack(request, accepted, present=False)
         if keeper is not None and keeper.opened(session):
             # At whichever node the client comes next, its session must be found.
             connection.hold()
-            keeper.when_heard(lambda: self._let_in(connection, session, accepted, present=present))
+            keeper.when_heard(lambda: self._let_in(connection, session, answer, present=present))
         elif wait:
             # A session that outlives its connection must be on disk, and the one it replaces gone, before the client
             # hears of it.
             connection.hold()
-            self._let_in(connection, session, accepted, present=present)
+            self._let_in(connection, session, answer, present=present)
         else:
-            self._welcome(connection, session, accepted, present=present)
+            self._welcome(connection, session, answer, present=present)
 
-    def _let_in(self, connection: Connection, session: Session, accepted: Accepted, *, present: bool) -> None:
-        welcome = partial(self._welcome, connection, session, accepted, present=present)
+    def _let_in(self, connection: Connection, session: Session, answer: bytes, *, present: bool) -> None:
+        welcome = partial(self._welcome, connection, session, answer, present=present)
         self._commitments.answer_by(connection, welcome)
 
     def _watch_proof(self, connection: Connection, expires_at: float) -> None:
@@ -292,20 +324,30 @@ class ConnectHandshake:
         if connection.state == ConnectionState.CLOSED:
             return
         if left_s <= 0:
-            connection.fail(Reason.NOT_AUTHORIZED, "its token has expired")
+            connection.fail(Reason.NOT_AUTHORIZED, "its token, or the answer of the access hook, has expired")
             return
         look_again = self._clock.now + min(left_s, WATCH_S)
         connection.proof_deadline = self._deadlines.replace(
             connection.proof_deadline, look_again, lambda: self._watch_proof(connection, expires_at)
         )
 
-    def _welcome(self, connection: Connection, session: Session, accepted: Accepted, *, present: bool) -> None:
+    def _greet(self, connection: Connection, answer: bytes) -> None:
+        request = connection.connect
+        if request is not None and not request.clean_start and not connection.is_greeted:
+            connection.greet(answer)
+
+    def _welcome(self, connection: Connection, session: Session, answer: bytes, *, present: bool) -> None:
         if connection.state == ConnectionState.CLOSED or session.connection is not connection:
             return
         request = connection.connect
         assert request is not None
+        is_greeted = connection.is_greeted
+        if is_greeted and not present:
+            connection.fail(Reason.SERVER_UNAVAILABLE, "its session has ended on its way here")
+            return
         self._lifecycle.attach(connection, session, request)
-        connection.send(self._connack(request, accepted, present=present))
+        if not is_greeted:
+            connection.send(answer)
         if session.beginning is not None:
             session.beginning.welcomed(connection, self._clock.now)
         self._reports.report("client connected", connection, user=session.user, session_present=present)
@@ -374,7 +416,8 @@ def refusal(connection: Connection, code: int) -> bytes:
     Nor for what passes: some client libraries never try again after a CONNACK that refuses them, but all of them
     do after a connection that was closed without one.  A gateway is told: it asks the next node.
     """
-    if code in (Reason.SERVER_UNAVAILABLE, Reason.SERVER_BUSY) and not connection.gateway:
+    is_passing = code in (Reason.SERVER_UNAVAILABLE, Reason.SERVER_BUSY)
+    if connection.is_greeted or (is_passing and not connection.gateway):
         return b""
     if connection.version == MQTT_5:
         # The reason is for our log: a stranger learns no more than the code.

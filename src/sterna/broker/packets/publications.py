@@ -11,6 +11,7 @@ from sterna.broker.backpressure import Backpressure
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
+from sterna.broker.control_notes import ControlNotes
 from sterna.broker.ingress import Ingress
 from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.packets.acknowledgements import read_acknowledgement
@@ -32,6 +33,7 @@ from sterna.mqtt.packets import (
 )
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_control, is_reserved
+from sterna.vocabulary.drop_reasons import DropReason
 from sterna.vocabulary.errors import ProtocolError
 
 #: Topics remembered that one restricted client may publish to; past this the memory is cleared.
@@ -50,6 +52,7 @@ class Publications:
         "_remembered",
         "_reports",
         "_retained",
+        "control_notes",
     )
 
     def __init__(
@@ -72,6 +75,7 @@ class Publications:
         self._ingress = ingress
         self._backpressure = backpressure
         self._reports = reports
+        self.control_notes = ControlNotes()
 
     def publish(self, connection: Connection, first: int, data: bytes, body: int, stop: int) -> None:
         """HOT for QoS 1 and 2.  One PUBLISH of any kind."""
@@ -115,6 +119,8 @@ class Publications:
         self._counters.publish_received += 1
         self._counters.publish_bytes_received += stop - position
         refusal = self._refusal(connection, message, values)
+        if self._counters.observer is not None and refusal is None and not is_control(topic):
+            self._counters.observer.saw(topic, 1, stop - position, data, position, stop)
         if refusal is not None and not (qos == 2 and packet_id in session.received):
             if refusal[0]:
                 self._refuse(connection, topic, qos, packet_id, *refusal)
@@ -150,14 +156,16 @@ class Publications:
         limits = self._limits
         check_topic_name(topic, limits.topic_levels, limits.topic_bytes)
 
-    def _refusal(self, connection: Connection, message: Message, values: prop.Properties) -> tuple[int, str] | None:
+    def _refusal(
+        self, connection: Connection, message: Message, values: prop.Properties
+    ) -> tuple[int, DropReason] | None:
         """Why this message goes no further, if so; with SUCCESS if it has been dealt with."""
         topic = message.topic
         allowed = connection.allowed
         if is_reserved(topic):
             return self._bridge_state(connection, message)
         if is_control(topic):
-            return _control_refusal(connection, message)
+            return self._control(connection, message)
         if allowed is not None and topic not in allowed and not self._ask_permission(connection, topic):
             return Reason.NOT_AUTHORIZED, "not-authorized"
         if values:
@@ -168,7 +176,13 @@ class Publications:
             return Reason.QUOTA_EXCEEDED, "retained-full"
         return None
 
-    def _bridge_state(self, connection: Connection, message: Message) -> tuple[int, str] | None:
+    def _control(self, connection: Connection, message: Message) -> tuple[int, DropReason] | None:
+        refusal = _control_refusal(connection, message)
+        if refusal is None:
+            self.control_notes.saw(message.topic, bytes(message.payload), self._clock.now)
+        return refusal
+
+    def _bridge_state(self, connection: Connection, message: Message) -> tuple[int, DropReason] | None:
         """Of the topics that only the broker writes to, a bridge may publish one: whether it is there."""
         session = connection.session
         assert session is not None
@@ -189,7 +203,9 @@ class Publications:
         connection.allowed.add(topic)
         return True
 
-    def _refuse(self, connection: Connection, topic: bytes, qos: int, packet_id: int, code: int, reason: str) -> None:
+    def _refuse(
+        self, connection: Connection, topic: bytes, qos: int, packet_id: int, code: int, reason: DropReason
+    ) -> None:
         """The message goes nowhere.  3.1.1 has no way to say so, and MQTT 5 none at QoS 0: counted."""
         self._counters.dropped(reason)
         if code == Reason.NOT_AUTHORIZED:
@@ -285,7 +301,7 @@ class Publications:
         self._commitments.answer(connection, encode_acknowledgement(PUBCOMP, packet_id, code, connection.version))
 
 
-def _control_refusal(connection: Connection, message: Message) -> tuple[int, str] | None:
+def _control_refusal(connection: Connection, message: Message) -> tuple[int, DropReason] | None:
     """Control words pass by: they are never journalled, so they are at QoS 0 and not retained."""
     session = connection.session
     assert session is not None

@@ -13,7 +13,7 @@ from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
 from sterna.broker.delivery.delivery import Delivery
-from sterna.broker.delivery.delivery_audit import AuditRecords
+from sterna.broker.delivery.delivery_audit import DeliveryNotes
 from sterna.broker.network import BrokerNetwork, Keeper
 from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.session.connection import Connection, ConnectionState
@@ -106,7 +106,7 @@ class Requests:
         #: Makes sure that one node owns a session; a lone node needs none.
         self.keeper: Keeper | None = None
         #: Notes for an audit; None if none are taken.
-        self.records: AuditRecords | None = None
+        self.records: DeliveryNotes | None = None
 
     def subscribe(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
         limits = self._limits

@@ -17,10 +17,11 @@ from sterna.broker import work_budget
 from sterna.broker.access.identity import Entrance
 from sterna.broker.backpressure import Backpressure
 from sterna.broker.clock import BrokerClock
-from sterna.broker.deadlines import Deadline
+from sterna.broker.counters import Counters
+from sterna.broker.deadlines import Deadline, Deadlines
 from sterna.broker.limits import Limits
 from sterna.broker.session.outbox import Transport
-from sterna.broker.statistics import Counters
+from sterna.broker.session.reading_rate import ReadingRate
 from sterna.broker.work_budget import Turns, WorkBudget
 from sterna.mqtt import gateway_packets, packets
 from sterna.mqtt import properties as prop
@@ -30,6 +31,7 @@ from sterna.vocabulary.allowance import Allowance
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from sterna.broker.access.authorization import AccessRule
     from sterna.broker.access.identity import Accepted, Refused
     from sterna.broker.access.scram import Exchange
     from sterna.broker.session.session import Session
@@ -121,7 +123,7 @@ class ClientHandler(ABC):
 class ConnectionContext:
     """The parts of a broker that every connection uses."""
 
-    __slots__ = ("backpressure", "clock", "counters", "limits", "turns", "unauthenticated", "work_budget")
+    __slots__ = ("backpressure", "clock", "counters", "deadlines", "limits", "turns", "unauthenticated", "work_budget")
 
     def __init__(
         self,
@@ -131,7 +133,9 @@ class ConnectionContext:
         backpressure: Backpressure,
         spent: WorkBudget,
         turns: Turns,
+        deadlines: Deadlines,
     ) -> None:
+        self.deadlines = deadlines
         self.limits = limits
         self.clock = clock
         self.counters = counters
@@ -147,11 +151,12 @@ class Connection:
         "_charged",
         "_context",
         "_errands",
-        "_handler",
         "_held",
         "_needed",
+        "_paced",
         "_partial",
         "_partial_size",
+        "_rate",
         "accepted",
         "aliases",
         "allowed",
@@ -161,9 +166,12 @@ class Connection:
         "deadline",
         "exchange",
         "gateway",
+        "granted",
+        "handler",
         "heard_at",
         "input_bytes_max",
         "is_3_1",
+        "is_greeted",
         "is_second",
         "keep_alive_s",
         "may_be_led",
@@ -188,20 +196,22 @@ class Connection:
         self, context: ConnectionContext, handler: ClientHandler, transport: Transport, peer: ClientPeer
     ) -> None:
         self._context = context
-        self._handler = handler
+        #: Takes its packets.
+        self.handler = handler
         self.transport = transport
         self.peer = peer
         self.state: int = ConnectionState.AWAITING_CONNECT
         #: 0 until a CONNECT has said it.
         self.version = 0
         #: MQTT 3.1, which is served as 3.1.1; a bridge, whose subscriptions are No Local and Retain As Published.
-        self.is_3_1 = False
-        self.bridge = False
+        self.is_3_1 = self.bridge = False
         self.session: Session | None = None
         #: The CONNECT packet, kept while its sender is being authenticated.
         self.connect: packets.Connect | None = None
-        #: Who it is, and what shows it.
+        #: Its user, and what proves it.
         self.accepted: Accepted | None = None
+        #: Access rules that a hook gave it.
+        self.granted: tuple[AccessRule, ...] = ()
         #: An exchange of AUTH packets under way.
         self.exchange: Exchange | None = None
         #: The method it authenticated with, which it must keep to [MQTT-4.12.1-1].
@@ -217,33 +227,33 @@ class Connection:
         self.keep_alive_s = 0.0
         #: Publications it sent at QoS 1 and 2 whose exchange is not over.
         self.unanswered = 0
-        #: Not read from until the journal has caught up.
-        self.reading_paused = False
-        #: Not read from until it has read what it was answered.
-        self.stalled = False
+        # Not read from until the journal has caught up; until it has read what it was answered.
+        self.reading_paused = self.stalled = False
         #: Request Problem Information: does the client want reason strings with its acknowledgements [MQTT-3.1.2-29]?
         self.wants_reasons = True
         #: Largest packet the client may send in this state.
         self.input_bytes_max = context.limits.connect_bytes
+        #: How fast it is read from; None: as fast as it sends.  And whether it waits because of that.
+        self._rate: ReadingRate | None = None
+        self._paced: Deadline | None = None
         #: Bytes held of it that count as a stranger's.
         self._charged = 0
         # A packet that has not come in whole yet: its pieces, their size, and the size worth looking at again.
         self._partial: list[bytes] = []
-        self._partial_size = 0
-        self._needed = 0
-        #: No further packet is taken for the time being.
-        self.waiting = False
-        # Work for this client that takes several turns, and whether it is neither heard nor read from meanwhile.
+        self._partial_size = self._needed = 0
+        #: No further packet is taken for the time being; nor is the client read from (`_held`).
+        self.waiting = self._held = False
+        # Work for this client that takes several turns.
         self._errands: deque[Iterator[None]] = deque()
-        self._held = False
         #: QoS 0 messages that came while the client was on its way here; they follow CONNACK.
         self.unsaid = b""
         #: The name of the gateway it comes through, which can follow its session to another node; empty: none.
         self.gateway = ""
         #: That gateway may be asked to connect its client to another node while this one serves it.
         self.may_be_led = False
-        #: Its client is served through another connection, to the node that has its session, until that has come here.
-        self.is_second = False
+        # Its session is on its way here: its client is served elsewhere, through another connection; or it has its
+        # CONNACK already, and is heard when the session has come.
+        self.is_second = self.is_greeted = False
         #: Its session has stopped and leaves; None otherwise.
         self.parting: AcknowledgementReader | None = None
         #: SUBSCRIBE packets that are not answered yet, or whose retained messages are not all found.
@@ -293,6 +303,7 @@ class Connection:
         """The connection has ended: nothing of what it said is looked at any more."""
         self._partial.clear()
         self._partial_size = 0
+        self._context.deadlines.cancel(self._paced)
         self._settle_charge()
 
     def _settle_charge(self) -> None:
@@ -319,30 +330,72 @@ class Connection:
 
     def listen(self) -> None:
         """Read on from the client, unless something is left that speaks against it."""
-        if self.state != ConnectionState.CLOSED and not (self.reading_paused or self.stalled or self._held):
+        if self.state == ConnectionState.CLOSED or self.reading_paused or self.stalled or self._held:
+            return
+        if self._paced is None:
             self.transport.resume_reading()
 
     def _bound_waiting(self) -> None:
         """A client that talks on while it is being authenticated may do so up to one packet's worth."""
-        if self._held or not self.waiting or self.state == ConnectionState.CLOSED:
+        if self._held or self._paced is not None or not self.waiting or self.state == ConnectionState.CLOSED:
             return  # who is held back is not read from either
         if self._partial_size > self._context.limits.packet_bytes:
             self.fail(Reason.QUOTA_EXCEEDED, "too much data before CONNACK")
 
     def _take(self, data: bytes) -> None:
+        later = b""
+        if self._rate is not None:
+            allowed = self._rate.allowed(data, self._context.clock.now)
+            data, later = data[:allowed], data[allowed:]
         try:
-            self._handler.parse(self, data)
+            if data:
+                self.handler.parse(self, data)
         except ProtocolError as error:
             self.fail(error.code, error.reason)
+        if later and self.state != ConnectionState.CLOSED:
+            self._take_later(later)
+
+    def _take_later(self, data: bytes) -> None:
+        """It sends faster than it may: its next packets have to wait."""
+        self._partial.append(data)
+        self._partial_size += len(data)
+        self.waiting = True
+        context = self._context
+        if self._paced is None:
+            context.counters.throttled += 1
+            self.pause()
+        assert self._rate is not None
+        due = context.clock.now + self._rate.wait_s()
+        self._paced = context.deadlines.replace(self._paced, due, self._wait_is_over)
+
+    def _wait_is_over(self) -> None:
+        self._paced = None
+        if self.state == ConnectionState.CLOSED or self._held:
+            return  # whoever holds it back goes on with its packets
+        self.unheard_until = self._context.clock.now  # it is we who did not listen
+        self.proceed()
+        self._bound_backlog()
+        self.listen()
+
+    @property
+    def is_throttled(self) -> bool:
+        """Does it wait because it sends too fast?"""
+        return self._paced is not None
 
     def hold(self) -> None:
         """Take no further packets until `proceed`: an answer to this one is being worked out elsewhere."""
         self.waiting = True
 
+    def greet(self, connack: bytes) -> None:
+        """Its session is about to come: let it in, and read from it when that is here."""
+        self.is_greeted = self._held = self.waiting = True
+        self.transport.pause_reading()
+        self.send(connack)
+
     def proceed_with(self, verdict: Accepted | Refused) -> None:
         """The verdict on its CONNECT, worked out elsewhere."""
         self.waiting = False
-        self._handler.verified(self, verdict)
+        self.handler.verified(self, verdict)
         if not self.waiting:
             self.proceed()
 
@@ -424,6 +477,11 @@ class Connection:
         if data and self.state != ConnectionState.CLOSED:
             self._take(data)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of packets that were not taken yet."""
+        return self._partial_size
+
     def keep(self, rest: bytes, needed: int) -> None:
         """The beginning of a packet that is not whole yet.  With `needed` bytes of it, it is worth another look."""
         self._partial = [rest]
@@ -452,18 +510,29 @@ class Connection:
 
     def admit(self, session: Session) -> None:
         """From here on the connection serves this session."""
+        if self.is_greeted:
+            self._held = False
+            self.unheard_until = self._context.clock.now
+            self.listen()
         self.session = session
         self.connect = None
         self.input_bytes_max = self._context.limits.packet_bytes
         self._settle_charge()
         self.allowed = None if session.permissions.unrestricted else set()
+        self.set_pace()
         self.enter(ConnectionState.CONNECTED)
+
+    def set_pace(self) -> None:
+        """The client is read from as fast as the limits say now."""
+        messages, size = self._context.limits.client_messages_per_s, self._context.limits.client_bytes_per_s
+        is_bounded = (messages or size) and not self.peer.is_ours
+        self._rate = ReadingRate(messages, size, self._context.clock.now) if is_bounded else None
 
     def fail(self, code: int, reason: str) -> None:
         """The client, or something about it, is wrong: say so as the protocol version allows, and close."""
         if self.state == ConnectionState.CLOSED:
             return
-        self._handler.failed(self, code, reason)
+        self.handler.failed(self, code, reason)
 
     def within_limit(self, full: bytes, bare: bytes) -> bytes:
         """The packet with its explanation, or without if the client takes none that large [MQTT-3.14.2-3].
@@ -488,7 +557,7 @@ class Connection:
 
     def lost(self) -> None:
         """The transport is gone."""
-        self._handler.lost(self)
+        self.handler.lost(self)
 
     # -- flow --
 
@@ -508,4 +577,4 @@ class Connection:
             if session.leaving is not None:
                 session.outbox.congested = True  # its socket takes more, but it is no longer served
                 return
-            self._handler.writable(session)
+            self.handler.writable(session)

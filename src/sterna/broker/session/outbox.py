@@ -7,9 +7,10 @@ slow the outbox is `congested`: the sender then drops QoS 0, and QoS 1 and 2 sta
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
-from sterna.broker.statistics import Counters
+from sterna.broker.counters import Counters
+from sterna.vocabulary.drop_reasons import DropReason
 
 #: Gathered bytes that are handed over at once instead of at the end of the turn, so that one turn cannot pile up.
 FLUSH_BYTES = 256 * 1024
@@ -19,9 +20,9 @@ WAITING_BYTES_MAX = 256 * 1024
 
 
 #: Why a session that has stopped takes nothing: it goes to another node, which may be too late for it.
-MOVING = "moving"
+MOVING: Final[DropReason] = "moving"
 #: Why nothing is said about a message: another node gives it to the client, or counts it.
-NOT_COUNTED = ""
+NOT_COUNTED: Final[DropReason] = ""
 
 
 class Transport(Protocol):
@@ -38,7 +39,7 @@ class Transport(Protocol):
 
 
 class Outbox:
-    __slots__ = ("_counters", "_dirty", "chunks", "congested", "gathered", "instead", "transport")
+    __slots__ = ("_counters", "_dirty", "chunks", "congested", "delivered", "gathered", "instead", "sent", "transport")
 
     def __init__(self, dirty: list[Outbox], counters: Counters) -> None:
         self.chunks: list[bytes] = []
@@ -46,7 +47,9 @@ class Outbox:
         #: True while nothing but control packets may be added: the client is away, or its socket is full.
         self.congested = True
         #: Why it takes nothing, if that is not its client's doing; NOT_COUNTED: none of our business.
-        self.instead: str | None = None
+        self.instead: DropReason | None = None
+        #: PUBLISH packets it took, and bytes it handed over, since its client connected.
+        self.delivered = self.sent = 0
         self.transport: Transport | None = None
         #: All outboxes with something to flush, shared by the whole broker.
         self._dirty = dirty
@@ -71,9 +74,10 @@ class Outbox:
         self.gathered = 0
         if self.transport is not None:
             self._counters.bytes_sent += len(data)
+            self.sent += len(data)
             self.transport.write(data)
 
-    def why_not(self) -> str:
+    def why_not(self) -> DropReason:
         """The reason for which it did not take a message at QoS 0."""
         if self.instead is not None:
             return self.instead
@@ -86,7 +90,7 @@ class Outbox:
 
     def attach(self, transport: Transport) -> None:
         self.chunks = []
-        self.gathered = 0
+        self.gathered = self.delivered = self.sent = 0
         self.transport = transport
         self.congested = False
 
@@ -161,8 +165,8 @@ def packet_ends(data: bytes) -> list[int]:
         ends.append(place)
 
 
-def send_to_all(outboxes: list[Outbox], data: bytes, dirty: list[Outbox]) -> int:
-    """HOT.  One piece of bytes to many clients; how many of them did not take it.
+def send_to_all(outboxes: list[Outbox], data: bytes, packets: int, dirty: list[Outbox]) -> int:
+    """HOT.  One piece of bytes, of so many packets, to many clients; how many of them did not take it.
 
     `Outbox.send` written out: the call alone would cost as much as the work.
     """
@@ -176,6 +180,7 @@ def send_to_all(outboxes: list[Outbox], data: bytes, dirty: list[Outbox]) -> int
         if not chunks:
             dirty.append(outbox)
         chunks.append(data)
+        outbox.delivered += packets
         outbox.gathered += size
         if outbox.gathered > FLUSH_BYTES:
             outbox.flush()

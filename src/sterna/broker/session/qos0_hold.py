@@ -7,6 +7,7 @@ body that its origin sent it in.  For results that wait for the session in the j
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple, Protocol
 
 from sterna.broker.session.subscriptions import Grant
@@ -28,6 +29,11 @@ class Held(NamedTuple):
     grant: Grant
     loose: Identity | None
     """The origin, its epoch and the number of the body, of a message that has no identity of its own."""
+
+    @property
+    def is_own_loose(self) -> bool:
+        """Did one of our own clients publish it at QoS 0?"""
+        return self.loose is not None and self.message.identity is None
 
 
 class Qos0Hold:
@@ -60,6 +66,12 @@ class Qos0Hold:
             return False  # it has not gone through a journal, and to no other node
         loose = self._numbers.loose_mark("" if message.identity is None else message.identity.origin)
         return loose is not None and self._keep(message, grant, loose)
+
+    def leave(self, topics: Collection[bytes]) -> list[Held]:
+        """Messages of our own clients on these topics are held no longer: here they are."""
+        left = [one for one in self.messages if one.message.topic in topics and one.is_own_loose]
+        self.messages = [one for one in self.messages if one not in left]
+        return left
 
     def _keep(self, message: Message, grant: Grant, loose: Identity | None) -> bool:
         size = len(message.topic) + len(message.payload)

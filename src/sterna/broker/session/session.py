@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.access.authorization import Permissions
 from sterna.broker.beginning import FENCED, Beginning, beginning_from
+from sterna.broker.counters import Counters
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox
 from sterna.broker.session.publisher_sequence import NO_NUMBER, Number
 from sterna.broker.session.qos0_hold import Qos0Hold
 from sterna.broker.session.session_quotas import SessionQuotas, will_size
 from sterna.broker.session.subscriptions import Grant, Subscription
-from sterna.broker.statistics import Counters
 from sterna.journal.session_state import SessionState, will_fields, will_from
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import MQTT_5, Will
 from sterna.vocabulary.bounds import NEW_SESSION_STEPS
+from sterna.vocabulary.drop_reasons import DropReason
 from sterna.vocabulary.identity import VersionVector
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ class Session:
         identifier tells the client what it has had."""
         return any(entry is not None and min(entry[0].qos, entry[1].qos) == 1 for entry in self.inflight.values())
 
-    def why_not(self) -> str:
+    def why_not(self) -> DropReason:
         """The reason for which it did not take a message at QoS 0; NOT_COUNTED if another node says it."""
         is_full = self.held is not None and self.held.is_full
         return self.outbox.why_not() or (MOVING if is_full else NOT_COUNTED)

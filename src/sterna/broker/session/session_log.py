@@ -52,12 +52,14 @@ class SessionEvent(IntEnum):
     CLOCK = 31
     RUNNING = 32
     GIVEN = 33
+    ACCESS = 34
+    KEPT = 35
 
 
 class SessionLog:
     """Notes events.  `touched` also remembers who changed, for the next checkpoint."""
 
-    __slots__ = ("_encode", "_note", "changed", "enabled", "ended")
+    __slots__ = ("_encode", "_note", "came_or_went", "changed", "enabled", "ended")
 
     def __init__(self, note: Callable[[bytes], None], *, enabled: bool) -> None:
         #: False when nothing outlives the process (durability = memory).
@@ -68,6 +70,9 @@ class SessionLog:
         self.changed: dict[bytes, Session] = {}
         #: Sessions whose snapshot has to go.
         self.ended: dict[bytes, None] = {}
+        #: How many events said that a session has come here whole, or is here no more.  Counted before they can be on
+        #: the disk.
+        self.came_or_went = 0
 
     def _event(self, session: Session, *event: Any) -> None:
         if self.enabled:
@@ -88,6 +93,16 @@ class SessionLog:
         """Messages of ours in this range of offsets are for members at that node."""
         if self.enabled:
             self._note(self._encode((SessionEvent.GIVEN, share_key, start, stop, node)))
+
+    def access(self, entry: bytes) -> None:
+        """A ban, user or access rule was set, or removed."""
+        if self.enabled:
+            self._note(self._encode((SessionEvent.ACCESS, "", entry)))
+
+    def kept(self, owner: bytes, name: bytes, value: bytes) -> None:
+        """This node keeps a value for somebody; an empty one: no longer."""
+        if self.enabled:
+            self._note(self._encode((SessionEvent.KEPT, "", owner, name, value)))
 
     def evacuated(self, rate: float) -> None:
         """This node is being emptied, so many clients a second; 0: no longer."""
@@ -163,6 +178,7 @@ class SessionLog:
         if session.logged:
             self.changed.pop(session.client_id, None)
             self.ended[session.client_id] = None
+            self.came_or_went += 1
             self._note(self._encode((SessionEvent.ENDED, session.client_id)))
 
     def leaving(self, session: Session) -> None:
@@ -174,12 +190,14 @@ class SessionLog:
         if self.enabled:
             self.changed.pop(session.client_id, None)
             self.ended[session.client_id] = None
+            self.came_or_went += 1
             self._note(self._encode((SessionEvent.MOVED, session.client_id, node, number)))
 
     def imported(self, session: Session) -> None:
         """It is written down whole: it came from another node, or its messages have changed by more than one event."""
         session.logged = True
         self.ended.pop(session.client_id, None)
+        self.came_or_went += 1
         self._event(session, SessionEvent.IMPORTED, session.client_id, stored_session.encode(session))
 
     def began(self, session: Session) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sterna.broker.counters import Counters
 from sterna.broker.limits import Limits
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant
-from sterna.broker.statistics import Counters
 
 
 class Waiting:

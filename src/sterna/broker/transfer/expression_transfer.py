@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import msgspec
 
-from sterna.broker.broker import Broker
 from sterna.broker.delivery.barriers import is_served
 from sterna.broker.delivery.share_targets import FOR_NOBODY
 from sterna.broker.expressions.computation import Computation
@@ -24,6 +23,7 @@ from sterna.broker.expressions.parts import read_name
 from sterna.broker.expressions.result_identity import has_had, told
 from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant
+from sterna.broker.transfer.broker_parts import BrokerParts
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import is_reserved
 from sterna.operators.errors import ExpressionError, StateError
@@ -46,7 +46,7 @@ WAITING = b"\0"
 _Waiting = tuple[tuple[str, int, int], bytes, bytes, int]
 
 
-def _computations_of(broker: Broker, session: Session) -> list[Computation]:
+def _computations_of(broker: BrokerParts, session: Session) -> list[Computation]:
     found = (broker.routes.computations.get(text) for text in session.subscriptions if is_expression(text))
     return [computation for computation in found if computation is not None]
 
@@ -54,7 +54,7 @@ def _computations_of(broker: Broker, session: Session) -> list[Computation]:
 # -- leaving --
 
 
-def parts_of(broker: Broker, session: Session) -> list[PartName]:
+def parts_of(broker: BrokerParts, session: Session) -> list[PartName]:
     """Names for the parts of its expressions, and for how long a node that has not been asked yet has to look back
     for them."""
     parts = {one.part.name: one.part for one in _computations_of(broker, session) if one.part is not None}
@@ -62,7 +62,7 @@ def parts_of(broker: Broker, session: Session) -> list[PartName]:
     return [(part.name, max(0, now_us - part.wanted_us) if part.wanted_us else 0) for part in parts.values()]
 
 
-def states_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
+def states_of(broker: BrokerParts, session: Session) -> list[tuple[bytes, bytes]]:
     """States of the expressions of a session now; with those that have a function, the messages whose numbers they
     wait for."""
     states = told_of(broker, session)
@@ -84,7 +84,7 @@ def states_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
     return states
 
 
-def _waiting_of(broker: Broker, computation: Computation, room: int) -> list[_Waiting]:
+def _waiting_of(broker: BrokerParts, computation: Computation, room: int) -> list[_Waiting]:
     """Messages that do not fit in are not computed, and counted."""
     calls = broker.routes.computations.calls
     found: list[_Waiting] = []
@@ -103,7 +103,7 @@ def _size(waiting: _Waiting) -> int:
     return len(waiting[1]) + len(waiting[2]) + 64
 
 
-def told_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
+def told_of(broker: BrokerParts, session: Session) -> list[tuple[bytes, bytes]]:
     """Results that the session has had and that have no message's identity."""
     found: _Told = {}
     for computation in _computations_of(broker, session):
@@ -116,7 +116,7 @@ def told_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
     return [(TOLD, msgspec.msgpack.encode(found))] if found else []
 
 
-def results_of(broker: Broker, session: Session) -> list[tuple[int, Grant]]:
+def results_of(broker: BrokerParts, session: Session) -> list[tuple[int, Grant]]:
     """Results for a session that have been made and not delivered: they wait to be safe, or for their turn."""
     journal = broker.journal
     found: list[tuple[int, Grant]] = []
@@ -135,14 +135,14 @@ def results_of(broker: Broker, session: Session) -> list[tuple[int, Grant]]:
 # -- arriving --
 
 
-def check(broker: Broker, filters: list[bytes]) -> None:
+def check(broker: BrokerParts, filters: list[bytes]) -> None:
     """ExpressionError if one is of a release that knows more operators than we do."""
     for text in filters:
         if is_expression(text):
             broker.routes.computations.comes_in_parts(text)
 
 
-def expect(broker: Broker, parts: list[PartName]) -> None:
+def expect(broker: BrokerParts, parts: list[PartName]) -> None:
     """These parts are meant by the subscriptions that follow."""
     recovery = broker.routes.computations.recovery
     recovery.forget_parts()
@@ -159,7 +159,7 @@ class Results:
     """Of an expression that is computed here already, when a session comes that has had results of it elsewhere."""
 
     def __init__(
-        self, broker: Broker, session: Session, states: dict[bytes, bytes], vector: VersionVector, node: str
+        self, broker: BrokerParts, session: Session, states: dict[bytes, bytes], vector: VersionVector, node: str
     ) -> None:
         self._broker = broker
         self._session = session
@@ -230,7 +230,7 @@ def _told_in(states: dict[bytes, bytes]) -> _Told:
     return found
 
 
-def settle(broker: Broker, session: Session, states: dict[bytes, bytes], vector: VersionVector, node: str) -> None:
+def settle(broker: BrokerParts, session: Session, states: dict[bytes, bytes], vector: VersionVector, node: str) -> None:
     """The session is here: its expressions go on, from what they remembered where it came from."""
     computations = broker.routes.computations
     held: dict[int, tuple[Message, list[Computation]]] = {}
@@ -255,7 +255,7 @@ def settle(broker: Broker, session: Session, states: dict[bytes, bytes], vector:
             broker.log.state(computation.expression.text, computation.snapshot())
 
 
-def _wait_on(broker: Broker, computation: Computation, waiting: bytes | None) -> None:
+def _wait_on(broker: BrokerParts, computation: Computation, waiting: bytes | None) -> None:
     """For the numbers of messages that are in the other node's journal."""
     try:
         found = msgspec.msgpack.decode(waiting or b"\x90", type=list[_Waiting])
@@ -269,7 +269,7 @@ def _wait_on(broker: Broker, computation: Computation, waiting: bytes | None) ->
         broker.routes.computations.calls.take([computation], message, time_us)
 
 
-def _adopt(broker: Broker, computation: Computation, state: bytes | None) -> None:
+def _adopt(broker: BrokerParts, computation: Computation, state: bytes | None) -> None:
     computations = broker.routes.computations
     if state is None:
         computations.tell_anew(computation, "what it remembered did not come along")

@@ -8,12 +8,11 @@ it heard itself and the pages that were sent after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
 
 from sterna.broker.beginning import Beginning, beginning_from
-from sterna.broker.broker import Broker
 from sterna.broker.delivery.barriers import Barriers
 from sterna.broker.delivery.share_targets import FOR_NOBODY, is_for_shares_only
 from sterna.broker.packets.ack_only_reader import AckOnlyReader
@@ -23,6 +22,7 @@ from sterna.broker.session.qos0_hold import Qos0Hold
 from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant, Subscription, SubscriptionFields
 from sterna.broker.transfer import expression_transfer
+from sterna.broker.transfer.broker_parts import BrokerParts
 from sterna.journal.session_state import SessionState
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE
@@ -65,13 +65,20 @@ class Transferred(NamedTuple):
 # -- leaving --
 
 
-def call(broker: Broker, session: Session, farewell: bytes, seconds: float) -> None:
+def call(broker: BrokerParts, session: Session, farewell: bytes, seconds: float) -> None:
     """Send its client to another node, where the session is to follow it.  Until then it is here: if the client comes
     back, it is served as if nothing had happened, and has what came at QoS 0 meanwhile too."""
     session.is_called = True
     if session.connection is not None:
         broker.lifecycle.end(session.connection, farewell, graceful=False)
         _await_client(broker, session, seconds)
+
+
+def may_be_greeted(session: Session) -> bool:
+    """May its client be told at another node that its session is there before it is?  Not if it might still hear that
+    the session is new, nor if somebody is to learn of its end."""
+    beginning = session.beginning
+    return session.will is None and (beginning is None or beginning.has_heard_of_it)
 
 
 def unsaid(session: Session, most: int) -> bytes | None:
@@ -95,7 +102,7 @@ def drain(session: Session) -> int:
     return window
 
 
-def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -> bool:
+def freeze(broker: BrokerParts, session: Session, acknowledged: Callable[[], None]) -> bool:
     """Whether its client had kept up till then."""
     kept_up = not session.outbox.congested
     session.outbox.congested = True
@@ -109,11 +116,15 @@ def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -
     return kept_up
 
 
-def stopped(broker: Broker, session: Session, *, kept_up: bool, is_heard_elsewhere: bool) -> None:
+def stopped(
+    broker: BrokerParts, session: Session, *, kept_up: bool, is_heard_elsewhere: bool, unsent: Collection[bytes]
+) -> None:
     """Everything that this node has to serve has come: messages at QoS 0 among it have waited for this.
 
-    From here on the node it goes to counts what is lost at QoS 0, if it has been listening.
+    From here on the node it goes to counts what is lost at QoS 0, if it has been listening.  That node will hear
+    messages on `unsent`, topics that other nodes are just being told of.
     """
+    left = session.held.leave(unsent) if session.held is not None else []
     if session.outbox.transport is not None and kept_up:
         session.outbox.congested = False
         broker.delivery.let_go(session)
@@ -122,9 +133,10 @@ def stopped(broker: Broker, session: Session, *, kept_up: bool, is_heard_elsewhe
         session.outbox.instead = NOT_COUNTED
     # Loose ones that the other node may never hear of are lost, and counted.
     session.held = Qos0Hold(broker.network if is_heard_elsewhere else None)
+    session.held.messages += left  # they are for its client if it stays
 
 
-def thaw(broker: Broker, session: Session, window: int | None, *, was_frozen: bool) -> None:
+def thaw(broker: BrokerParts, session: Session, window: int | None, *, was_frozen: bool) -> None:
     """It stays.  `window`: the one it had, if it was to send nothing new."""
     was_called, session.is_called = session.is_called, False
     if window is None and session.leaving is None and not was_called:
@@ -165,14 +177,14 @@ def count_missed(session: Session) -> None:
     session.outbox.instead = MOVING
 
 
-def part_from(broker: Broker, session: Session, farewell: bytes) -> None:
+def part_from(broker: BrokerParts, session: Session, farewell: bytes) -> None:
     """Send its client away.  Its will is not published: the session lives on elsewhere."""
     session.will = None
     if session.connection is not None:
         broker.lifecycle.end(session.connection, farewell, graceful=False)
 
 
-def end_moved(broker: Broker, session: Session, node: str, number: int) -> None:
+def end_moved(broker: BrokerParts, session: Session, node: str, number: int) -> None:
     if broker.sessions.get(session.client_id) is session:
         broker.state.forget_session(session)
         broker.lifecycle.take_apart(session, moved=number)
@@ -183,7 +195,7 @@ def end_moved(broker: Broker, session: Session, node: str, number: int) -> None:
 
 
 def begin_arrival(
-    broker: Broker,
+    broker: BrokerParts,
     client_id: bytes,
     user: str | None,
     version: int,
@@ -193,7 +205,7 @@ def begin_arrival(
     """A session that is here to listen.  It counts for nothing yet: a crash is its end.  May raise ExpressionError."""
     expression_transfer.check(broker, [fields[0] for fields in subscriptions])
     expression_transfer.expect(broker, windows)
-    permissions = broker.access.rules.for_identity(user, client_id.decode())
+    permissions = broker.access.permissions(user, client_id.decode(), None)
     session = broker.state.new_session(client_id, user, permissions)
     session.is_arriving = True
     session.outbox.instead = NOT_COUNTED
@@ -209,7 +221,7 @@ def begin_arrival(
     return session
 
 
-def hear(session: Session, broker: Broker, message: Message) -> None:
+def hear(session: Session, broker: BrokerParts, message: Message) -> None:
     """One of our own clients' messages that was delivered before it listened."""
     if message.shares and is_for_shares_only(message):
         return
@@ -222,13 +234,13 @@ def hear(session: Session, broker: Broker, message: Message) -> None:
             session.held.hold(message, grant)
 
 
-def bar(broker: Broker, session: Session, vector: VersionVector) -> None:
+def bar(broker: BrokerParts, session: Session, vector: VersionVector) -> None:
     """Messages read up to here that are still being written are not for it: it gets them in another way."""
     session.barrier = dict(vector)
     raise_barrier(broker, session)
 
 
-def hear_first(session: Session, broker: Broker, messages: list[Message]) -> None:
+def hear_first(session: Session, broker: BrokerParts, messages: list[Message]) -> None:
     """Other nodes' messages that were delivered here before it listened: they come before all that it has heard."""
     loose: list[tuple[Message, Grant]] = []
     waiting: list[tuple[int, Grant]] = []
@@ -247,13 +259,13 @@ def hear_first(session: Session, broker: Broker, messages: list[Message]) -> Non
         session.held.hold_first(loose)
 
 
-def drop_arrival(broker: Broker, session: Session) -> None:
+def drop_arrival(broker: BrokerParts, session: Session) -> None:
     if broker.sessions.get(session.client_id) is session:
         broker.state.forget_session(session)
         broker.lifecycle.take_apart(session)
 
 
-def complete(broker: Broker, session: Session, came: Transferred, node: str) -> None:
+def complete(broker: BrokerParts, session: Session, came: Transferred, node: str) -> None:
     """Put it together: what it was owed where it came from, then what it heard here and was not served there.
 
     Only to be called between two groups: what is delivered and what is not must be the same after a crash.  May raise
@@ -315,7 +327,9 @@ def complete(broker: Broker, session: Session, came: Transferred, node: str) -> 
         broker.delivery.let_go(session)
 
 
-def _is_left_to_old(broker: Broker, beginning: Beginning, message: Message | None, grant: Grant, node: str) -> bool:
+def _is_left_to_old(
+    broker: BrokerParts, beginning: Beginning, message: Message | None, grant: Grant, node: str
+) -> bool:
     """Is another session of the client in charge of what was heard here meanwhile?"""
     if message is None or min(message.qos, grant.qos) < 2:
         return False
@@ -326,7 +340,7 @@ def _is_left_to_old(broker: Broker, beginning: Beginning, message: Message | Non
     return is_left
 
 
-def acknowledged_before(broker: Broker, session: Session, acknowledged: list[int], received: list[int]) -> None:
+def acknowledged_before(broker: BrokerParts, session: Session, acknowledged: list[int], received: list[int]) -> None:
     """The client's acknowledgements at the node it came from.  There PUBACK was taken at once, and PUBREC put aside, so
     they count, and are noted for an audit, only here."""
     for packet_id in acknowledged:
@@ -335,13 +349,13 @@ def acknowledged_before(broker: Broker, session: Session, acknowledged: list[int
         broker.delivery.passed_on(session, packet_id)
 
 
-def settle_down(broker: Broker, session: Session) -> None:
+def settle_down(broker: BrokerParts, session: Session) -> None:
     """All of it is safe: it is here."""
     session.is_arriving = False
     broker.lifecycle.schedule_session(session)
 
 
-def _hold(broker: Broker, session: Session) -> None:
+def _hold(broker: BrokerParts, session: Session) -> None:
     """Keep what comes for it at QoS 0, message by message."""
     session.held = Qos0Hold(broker.network)
     version, _, aliased = session.needs
@@ -353,7 +367,7 @@ def _is_said(loose: Identity, vector: VersionVector) -> bool:
     return loose.stamp <= vector.get(loose.origin, BEFORE_ALL)
 
 
-def _await_client(broker: Broker, session: Session, seconds: float, unsaid: bytes = b"") -> None:
+def _await_client(broker: BrokerParts, session: Session, seconds: float, unsaid: bytes = b"") -> None:
     """It is on its way: what comes at QoS 0 meanwhile is kept for it, after what came already."""
     room = WaitingRoom(session.outbox, session.version)
     session.window = 0
@@ -369,18 +383,18 @@ def _no_longer_await(outbox: Outbox, room: WaitingRoom) -> None:
         room.give_up()
 
 
-def raise_barrier(broker: Broker, session: Session) -> None:
+def raise_barrier(broker: BrokerParts, session: Session) -> None:
     if session.barrier:
         barriers_of(broker).raise_for(session)
 
 
-def watch(broker: Broker, session: Session) -> None:
+def watch(broker: BrokerParts, session: Session) -> None:
     """Its messages at QoS 2 are looked at, if an old session that is known of may be in charge of them."""
     if session.beginning is not None and (session.beginning.after or session.beginning.left_to_old):
         barriers_of(broker).watch(session)
 
 
-def barriers_of(broker: Broker) -> Barriers:
+def barriers_of(broker: BrokerParts) -> Barriers:
     if broker.delivery.barriers is None:
         barriers = broker.delivery.barriers = Barriers()
         barriers.node, barriers.epoch = broker.delivery.node, broker.journal.epoch

@@ -8,11 +8,12 @@ on to nobody in between: clients connect anew then, and everything that was not 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from sterna.interworking.proxy.counters import ProxyCounters
-from sterna.interworking.proxy.witness import Publisher, Sight, Witness
+from sterna.interworking.proxy.interest import Interest
+from sterna.interworking.proxy.witness import Sight, WaitingPublisher, Witness
 
 
 class Door(Protocol):
@@ -37,8 +38,9 @@ class Door(Protocol):
 
 
 class Proxy:
-    def __init__(self, window: int, *, repeats_doubts: bool) -> None:
+    def __init__(self, window: int, interest: Interest, *, repeats_doubts: bool) -> None:
         """`window`: publications that the foreign broker may be passing on to us at once."""
+        self.interest = interest
         self.counters = ProxyCounters()
         self.repeats_doubts = repeats_doubts
         self.is_open = False
@@ -109,15 +111,33 @@ class Proxy:
         """HOT."""
         return self.witness.is_full
 
-    def published(self, topic: bytes, payload: bytes, qos: int, retain: bool, client: Publisher) -> Sight | None:
+    def published(self, topic: bytes, payload: bytes, qos: int, retain: bool, client: WaitingPublisher) -> Sight | None:
         """HOT."""
         return self.witness.published(topic, payload, qos, retain, client)
 
-    def wait_for_room(self, client: Publisher) -> None:
+    def wait_for_room(self, client: WaitingPublisher) -> None:
         self.witness.wait_for_room(client)
 
     def doubt(self, outcome: str) -> None:
         self.counters.in_doubt[outcome] += 1
+
+    def begins(self, client_id: bytes, filters: Iterable[bytes] | None) -> int:
+        return self.interest.begin(client_id, filters)
+
+    def subscribed(self, client_id: bytes, topic_filter: bytes) -> None:
+        self.interest.subscribed(client_id, topic_filter)
+
+    def unsubscribed(self, client_id: bytes, topic_filter: bytes) -> None:
+        self.interest.unsubscribed(client_id, topic_filter)
+
+    def ends(self, client_id: bytes, number: int) -> bool:
+        return self.interest.end(client_id, number)
+
+    def when_known(self, act: Callable[[], None]) -> bool:
+        if self._is_standing_by or not self.interest.is_being_told:
+            return False
+        self.interest.when_known(act)
+        return True
 
     def is_taken(self, client_id: bytes) -> bool:
         return client_id == self._client_id or client_id.startswith(self._client_id + b"-")

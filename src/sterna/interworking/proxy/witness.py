@@ -21,7 +21,7 @@ from sterna.interworking.proxy.counters import ProxyCounters
 _Key = tuple[bytes, int]
 
 
-class Publisher(Protocol):
+class WaitingPublisher(Protocol):
     """The client that waits for the last word about a publication."""
 
     def settled(self) -> None: ...
@@ -33,7 +33,7 @@ class Sight:
 
     __slots__ = ("_witness", "counts", "is_settled", "is_sighted", "key", "publisher", "qos", "retain", "serial")
 
-    def __init__(self, witness: Witness, key: _Key, qos: int, retain: bool, publisher: Publisher) -> None:
+    def __init__(self, witness: Witness, key: _Key, qos: int, retain: bool, publisher: WaitingPublisher) -> None:
         self._witness = witness
         self.key = key
         self.qos = qos
@@ -83,7 +83,7 @@ class Witness:
         #: Publications that did not come before a fence, and what did: settled when that is in the journal.
         self._overdue: list[tuple[set[int], list[Sight]]] = []
         self._under_way = 0
-        self._paused: dict[Publisher, None] = {}
+        self._paused: dict[WaitingPublisher, None] = {}
         self.want_fence: Callable[[], None] = lambda: None
 
     # -- clients --
@@ -93,7 +93,9 @@ class Witness:
         """HOT."""
         return self._under_way >= self._window
 
-    def published(self, topic: bytes, payload: bytes, qos: int, retain: bool, publisher: Publisher) -> Sight | None:
+    def published(
+        self, topic: bytes, payload: bytes, qos: int, retain: bool, publisher: WaitingPublisher
+    ) -> Sight | None:
         """HOT.  A client publishes; None if nobody will hear of it."""
         if not self._wanted(topic):
             return None
@@ -127,7 +129,7 @@ class Witness:
             self._remove(sight)
             sight.is_settled = True
 
-    def wait_for_room(self, publisher: Publisher) -> None:
+    def wait_for_room(self, publisher: WaitingPublisher) -> None:
         self._paused[publisher] = None
 
     # -- the attachment --

@@ -18,6 +18,8 @@ CLOUD, EDGE, CROWD = 0, 1, 2
 PLACES = 3
 FAR_S, NEAR_S = 0.030, 0.001
 """One way."""
+CALM_S = 2.0
+"""For so long the pressure on a node must be low before it is stopped."""
 _PASSWORD = "a long password"
 _USERS = ("boss", "g1", "g2", "g3")
 
@@ -27,7 +29,7 @@ data = "{directory}/data"
 [journal]
 durability = "os"
 [mqtt]
-gateways = ["198.18.0.0/15"]
+gateways = ["198.18.0.0/15", "127.0.0.0/8"]
 [[listener]]
 bind = "{host}:1883"
 anonymous = true
@@ -56,7 +58,7 @@ user = "{user}"
 password_file = "{password}"
 {more}
 """
-_MEASURING = """
+MEASURING = """
 [measuring]
 base_s = 1
 max_s = 2
@@ -93,12 +95,13 @@ settle_s = 2
 lost_s = 6
 order_work_s = 60
 order_pause_s = 1
+{more}
 [decisions]
 pass_s = 0.5
 steady_s = 0.5
 cool_down_s = 2
 high_s = 0.5
-calm_s = 2
+calm_s = {calm_s}
 young_s = 2
 pressure = "seed"
 up = 2.0
@@ -157,14 +160,16 @@ class AdaptiveFiles:
         )
         (directory / "node.toml").write_text(node)
         own = _WORKER.format(name=name, fixed=str(fixed).lower(), directory=directory, host=host, more=more)
-        return own + self._sealed() + _MEASURING
+        return own + self._sealed() + MEASURING
 
-    def coordinator(self, name: str) -> str:
-        return _COORDINATOR.format(name=name, directory=self._directory_of(name)) + self._sealed()
+    def coordinator(self, name: str, more: str = "") -> str:
+        """`more`: lines for `[coordinator]`."""
+        directory = self._directory_of(name)
+        return _COORDINATOR.format(name=name, directory=directory, calm_s=CALM_S, more=more) + self._sealed()
 
     def gateway(self, name: str) -> str:
         own = _GATEWAY.format(name=name, directory=self._directory_of(name), cloud=self._cloud)
-        return own + self._line(name) + _MEASURING
+        return own + self._line(name) + MEASURING
 
     def entrance(self, gateway: str) -> str:
         """Where clients of a gateway connect."""

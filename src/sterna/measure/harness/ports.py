@@ -33,13 +33,18 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         if len(found) == count:
             return found
         port = dice.randrange(FIRST, LAST)
-        if port not in _given and _is_free(host, port) and _take_name(port):
+        if take_port(port, host):
             found.append(port)
     raise MeasurementError(f"no {count} free ports between {FIRST} and {LAST} on {host}")
 
 
 def free_port() -> int:
     return free_ports(1)[0]
+
+
+def take_port(port: int, host: str = "127.0.0.1") -> bool:
+    """This very port, if nobody has it and nobody is about to."""
+    return port not in _given and _is_free(host, port) and _take_name(port)
 
 
 @atexit.register
@@ -50,6 +55,8 @@ def _let_go() -> None:
 
 def _is_free(host: str, port: int) -> bool:
     with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+        # As brokers do: connections that ended a moment ago are nobody.
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tcp.bind((host, port))
             udp.bind((host, port))

@@ -7,6 +7,7 @@ JSON on stdin and answers it with JSON on stdout; the module calls `serve`.
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import signal
 import socket
@@ -27,6 +28,8 @@ from sterna.measure.harness import meter
 STOP_S = 10.0
 LOG_TAIL_BYTES = 2000
 PR_SET_PDEATHSIG = 1
+PLACE = "STERNA_FOREIGN_BROKERS"
+"""Names a directory with brokers of other makes.  No process is given it: a node would take it for a setting."""
 _libc = ctypes.CDLL(None)
 _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
@@ -57,6 +60,7 @@ class Process:
                 stderr=output,
                 preexec_fn=lambda: tie_to_parent(self._core),
                 start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name != PLACE},
             )
 
     @property

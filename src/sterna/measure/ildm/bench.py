@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,29 +14,31 @@ from msgspec.structs import replace
 from sterna.measure.command import Means, known
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.brokers import BrokerKind, describe_sterna
-from sterna.measure.harness.foreign_brokers import FOREIGN, installed
+from sterna.measure.harness.foreign_brokers import installed
 from sterna.measure.ildm import model
 from sterna.measure.ildm.cell import Cell, CellRunner, Plan
 from sterna.measure.ildm.report import IldmDocument, report
 from sterna.measure.ildm.scenario import Scenario, built_in, read_scenario
 from sterna.measure.ildm.search import Method
-from sterna.measure.ildm.small_hosts import can_confine
+from sterna.measure.ildm.small_hosts import can_confine, preferred
 from sterna.measure.ildm.systems import (
     ALGORITHMS,
+    KINDS,
+    PATTERNS,
     SINGLES,
     SYSTEMS,
     Algorithm,
     CooperatingSystem,
     RunningSystem,
     cooperating,
+    missing_kinds,
     single,
 )
 from sterna.measure.report import MeasurementReport, machine
 
 SEARCHES: dict[str, Method] = {"twentieths": "twentieths", "bisect": "bisect"}
-PATTERNS = ("A", "B", "C", "D")
 QUICK_PATTERNS = ("C",)
-QUICK_SYSTEMS = ("sterna", "reference")
+QUICK_SYSTEMS = ("proxy", "reference")
 _Choice = TypeVar("_Choice")
 
 
@@ -46,7 +49,7 @@ def bench(
         str | None, typer.Option(help="Single brokers, by commas; 'none'.  [default: sterna and all installed]")
     ] = None,
     systems: Annotated[str | None, typer.Option(help="Cooperating systems, by commas; 'none'.  [default: all]")] = None,
-    patterns: Annotated[str | None, typer.Option(help="Of A, B, C, D, by commas.  [default: all]")] = None,
+    patterns: Annotated[str | None, typer.Option(help="Of A, B, C, D, mixed, by commas.  [default: all]")] = None,
     scenario: Annotated[Path | None, typer.Option(help="A scenario of your own instead of A to D.")] = None,
     search: Annotated[
         str, typer.Option(help="twentieths (the paper's) or bisect (among the same steps).")
@@ -67,6 +70,7 @@ def bench(
     plan = Plan(search=method, share=share, node_factor=node_factor)
     if quick:
         plan = Plan(search="bisect", share=share, node_factor=node_factor, measure_s=1.0, cut_s=0.4, latency_s=1.2)
+    means.cleanup.enter_context(preferred("generator", [os.getpid()]))
     bench_run = IldmBench(means, plan, logs)
     singles = _singles(brokers, quick=quick)
     rows = _chosen(systems, SYSTEMS, "system", "--systems")
@@ -90,11 +94,9 @@ def _singles(asked: str | None, *, quick: bool) -> dict[str, BrokerKind]:
         return dict(SINGLES) if quick else {**SINGLES, **installed()}
     if asked == "none":
         return {}
-    kinds = {**SINGLES, **{name: kind for name, (kind, _) in FOREIGN.items()}}
-    chosen = _chosen(asked, kinds, "broker", "--brokers")
-    for name in chosen:
-        if name in FOREIGN and not FOREIGN[name][1]():
-            raise MeasurementError(f"{name} is not installed; install it, or leave it out of --brokers")
+    chosen = _chosen(asked, KINDS, "broker", "--brokers")
+    for name in missing_kinds(chosen):
+        raise MeasurementError(f"{name} is not installed; install it, or leave it out of --brokers")
     return chosen
 
 
@@ -117,6 +119,7 @@ class IldmBench:
         self.cells: list[Cell] = []
         self.versions: dict[str, str] = {"sterna": describe_sterna()}
         self.failures: list[str] = []
+        self.left_out: list[str] = []
         if not can_confine():
             means.say("no right to make control groups: limits are given in CPU terms")
 
@@ -141,9 +144,23 @@ class IldmBench:
         for name, scenario in scenarios.items():
             if name in PATTERNS and name not in system.patterns:
                 continue
-            for algorithm in algorithms if scenario.nodes > 1 else algorithms[-1:]:
-                running = cooperating(system, scenario.nodes, algorithm)
+            if missing := missing_kinds(scenario.brokers):
+                self._leave_out(f"{system.name}, {name}: {', '.join(missing)} not installed")
+                continue
+            for algorithm in self._algorithms(system, scenario, algorithms):
+                running = cooperating(system, scenario, algorithm)
                 self._cell(running, scenario, system.name, name, algorithm)
+
+    def _algorithms(
+        self, system: CooperatingSystem, scenario: Scenario, algorithms: Sequence[Algorithm]
+    ) -> Sequence[Algorithm]:
+        """Those that differ: the paper's node is alone with its broker in A, and kinds are mixed to see them work."""
+        differs = scenario.nodes > 1 or system.hears_all_with_pf
+        return algorithms if differs and not scenario.brokers else algorithms[-1:]
+
+    def _leave_out(self, what: str) -> None:
+        self._say(f"left out: {what}")
+        self.left_out.append(what)
 
     def _cell(
         self,
@@ -183,6 +200,7 @@ class IldmBench:
             cells=self.cells,
             costs=self._costs,
             failures=self.failures,
+            left_out=self.left_out,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from math import log2
 from pathlib import Path
@@ -18,13 +18,14 @@ import msgspec
 
 from sterna.measure.harness import meter
 from sterna.measure.harness.comparison import Say
+from sterna.measure.ildm import small_hosts
 from sterna.measure.ildm.indexes import LIMIT, Indexes, indexes
 from sterna.measure.ildm.latency import LatencyJob, LatencyLog, LClients
 from sterna.measure.ildm.load import TClients
 from sterna.measure.ildm.scenario import Scenario
-from sterna.measure.ildm.search import Method, SearchResult, find_limit
+from sterna.measure.ildm.search import STEP_MAX, Method, SearchResult, find_limit
 from sterna.measure.ildm.small_hosts import can_confine, confined
-from sterna.measure.ildm.systems import Host, RunningSystem
+from sterna.measure.ildm.systems import BrokerHost, RunningSystem
 
 BUSY_MAX = 0.95
 LATE_SHARE_MAX = 0.01
@@ -33,28 +34,37 @@ OFFERED_MIN = 0.97
 STARVED = 0.75
 """A system that fails though its busiest host used less of its share waited for the machine."""
 NEAR_MISS = 0.94
+CEILING = 2_000_000
+"""Deliveries a second; no more are asked for, as the log of a run would fill the memory."""
 GENTLE_RATE = 200.0
 GENTLE_S = 1.0
-ESTIMATES_MAX = 4
+ESTIMATES_MAX = 6
+ESTIMATE_STEP = 4
 _NETSTAT = Path("/proc/net/netstat")
 _SNMP = Path("/proc/net/snmp")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    measure_s: float = 1.5
+    measure_s: float = 2.0
     """Counted; `cut_s` is left out at each end."""
-    cut_s: float = 0.5
+    cut_s: float = 0.3
     latency_s: float = 3.0
-    latency_every_s: float = 0.05
+    latency_every_s: float = 0.0437
+    """In no step with the periods of small hosts."""
     search: Method = "twentieths"
     share: float = 0.02
     """Of a core, for a broker."""
     node_factor: float = 7.0
     """A node has so many times the share of a broker."""
 
-    def share_of(self, host: Host) -> float:
+    def share_of(self, host: BrokerHost) -> float:
         return self.share if host.role == "broker" else min(1.0, self.share * self.node_factor)
+
+    def blur_s(self, counted_s: float) -> float:
+        """Whole periods of the small hosts, about a third of the time that counts."""
+        period_s = small_hosts.period_s(self.share)
+        return int(counted_s / 3 / period_s) * period_s if can_confine() else 0.0
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +137,7 @@ class CellRunner:
             self._clients = stack.enter_context(closing(TClients(self._scenario, self._running.ports)))
             self._run(self._interval(GENTLE_RATE), GENTLE_S)  # what happens for the first time only
             for host in self._running.hosts:
-                stack.enter_context(confined(f"{pattern}-{host.name}", [host.pid], self._plan.share_of(host)))
+                stack.enter_context(self._confined(pattern, host))
             gentle = self._run(self._interval(GENTLE_RATE), GENTLE_S)
             marks: list[str] = []
             if can_confine():
@@ -161,19 +171,31 @@ class CellRunner:
             marks=marks + [mark for mark in best.marks if mark not in marks],
         )
 
+    def measure_gently(self) -> RunResult:
+        """At one small load, the same for all systems; nothing is confined."""
+        with closing(TClients(self._scenario, self._running.ports)) as self._clients:
+            return self._run(self._interval(GENTLE_RATE), GENTLE_S)
+
+    def _confined(self, pattern: str, host: BrokerHost) -> AbstractContextManager[None]:
+        return confined(f"{pattern}-{host.name}", meter.family(host.pid), self._plan.share_of(host))
+
     def _interval(self, rate: float) -> float:
         """Between two messages of a publisher, for so many publications a second of all."""
         return self._scenario.publishers.total() * 1e3 / rate
+
+    @property
+    def _shortest_ms(self) -> float:
+        return self._interval(CEILING / self._scenario.sp_ratio)
 
     def _start(self, run: RunResult) -> float:
         """Where to begin: brokers that batch are cheaper per message under load, so ask again nearer to the limit."""
         start_ms = self._estimate(run)
         for _ in range(ESTIMATES_MAX):
             run = self._run(start_ms, GENTLE_S)
-            before, start_ms = start_ms, self._estimate(run)
-            if not run.passed or start_ms >= before / 2:
-                return min(before, start_ms) if run.passed else before
-        return start_ms
+            if not run.passed:
+                break
+            start_ms = min(start_ms / ESTIMATE_STEP, self._estimate(run))
+        return max(start_ms, self._shortest_ms)
 
     def _estimate(self, run: RunResult) -> float:
         """A power of two milliseconds near the limit, to begin with."""
@@ -192,6 +214,8 @@ class CellRunner:
             found = self._again(found)
         if found.is_noisy:
             marks.append("noisy")
+        if found.interval_ms < self._shortest_ms * (1 + STEP_MAX):
+            marks.append("the generator's ceiling")
         failed = [run for run in self.runs if not run.passed and run.interval_ms >= found.interval_ms / 2]
         if failed and all("the generator did not get the load out" in run.marks for run in failed):
             marks.append("the generator did not get the load out")
@@ -210,6 +234,9 @@ class CellRunner:
     def _passes(self, interval_ms: float) -> bool:
         """A near miss is measured three times, and the mean counts: hosts run in bursts, and one may be cut off by the
         end of the interval.  A run that measured the generator is repeated once."""
+        if interval_ms < self._shortest_ms:
+            self._say(f"    {interval_ms:8.3f} ms: above {CEILING:,} deliveries a second, not tried")
+            return False
         seconds = self._plan.measure_s + 2 * self._plan.cut_s
         run = self._run(interval_ms, seconds)
         self._say(f"    {in_one_line(run)}")
@@ -251,7 +278,7 @@ class CellRunner:
         took = time.perf_counter() - begin
         cpu_s = {host.name: (meter.cpu_ns(host.pid) - before[host.name]) / 1e9 for host in hosts}
         cut_s = min(self._plan.cut_s, seconds / 4)
-        found = indexes(run.log, self._clients.deliveries, cut_s)
+        found = indexes(run.log, self._clients.deliveries, cut_s, self._plan.blur_s(seconds - 2 * cut_s))
         share = found.share(self._scenario.sp_ratio)
         offered = self._scenario.publishers.total() * 1e3 / interval_ms
         is_offered = found.ingress >= OFFERED_MIN * offered

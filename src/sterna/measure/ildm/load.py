@@ -2,6 +2,10 @@
 
 Publishers take turns, evenly over the interval.  Each payload holds its publisher and its number.  A publisher whose
 socket takes no more holds its message back, as one that blocks would; such a run does not pass.
+
+The generator must be cheaper than the system it measures.  It works once in a millisecond: it sends everything that is
+due, with one call for each publisher, then reads everything that has come, with one call for each subscriber.  Packets
+that came are kept as they are, and looked at when the run is over.
 """
 
 from __future__ import annotations
@@ -19,15 +23,17 @@ from sterna.measure.ildm.scenario import Scenario
 from sterna.measure.load import packets
 from sterna.measure.load.connections import LoadClient, LoadClients
 
-TURN_S = 0.001
+TURN_NS = 1_000_000
 LATE_NS = 20_000_000
 """A message sent so much after its time was late."""
 QUIET_S = 1.5
 """Nothing came for so long: what is missing is lost."""
 DRAIN_S_MAX = 20.0
-BURST_MAX = 200
+BURST_MAX = 1000
 """Messages in one turn; subscribers are read in between."""
 _ID = Struct(">II")
+_NUMBER = Struct(">I")
+_NUMBER_OFFSET = 4
 
 
 @dataclass(slots=True)
@@ -44,61 +50,59 @@ class LoadRun:
 
 
 class _Subscriber:
-    """Lifts the identities out of packets of one size."""
+    """Packets of one size."""
 
-    __slots__ = ("_index", "_rest", "_size", "_unpack", "client")
+    __slots__ = ("_rest", "_unpack", "client", "index", "size")
 
     def __init__(self, client: LoadClient, index: int, topic: str) -> None:
         self.client = client
-        self._index = index
-        self._size = packets.publish_bytes(topic)
+        self.index = index
+        self.size = packets.publish_bytes(topic)
         offset = packets.payload_offset(topic)
-        self._unpack = Struct(f">{offset}xII{self._size - offset - 8}x")
+        self._unpack = Struct(f">{offset}xII{self.size - offset - 8}x")
         self._rest = b""
 
-    def read(self, buffer: memoryview, log: RawLog) -> int:
-        """HOT."""
+    def read(self, buffer: memoryview) -> bytes:
+        """HOT.  Whole packets."""
         end = self.client.read(buffer)
-        now = time.perf_counter_ns()
         data = self._rest + buffer[:end] if self._rest else bytes(buffer[:end])
-        size = self._size
-        count = len(data) // size
-        whole = count * size
+        whole = len(data) - len(data) % self.size
         self._rest = data[whole:]
-        if data[0:whole:size].count(packets.PUBLISH[0]) != count:
+        return data[:whole]
+
+    def identities(self, data: bytes, first_number: int) -> tuple[array[int], array[int]]:
+        """Publishers and numbers in whole packets, less those of an earlier run that was given up."""
+        if data[0 :: self.size].count(packets.PUBLISH[0]) != len(data) // self.size:
             raise MeasurementError(f"{self.client.name}: got a packet that is no PUBLISH of this load")
-        found = array("I", chain.from_iterable(self._unpack.iter_unpack(data[:whole])))
-        numbers = found[1::2]
-        if count and min(numbers) < log.first_number:
-            found, numbers = _without_stragglers(found, log.first_number)
-            count = len(numbers)
-        log.received_from.extend(found[::2])
-        log.received_number.extend(numbers)
-        log.received_ns.extend(array("q", [now]) * count)
-        log.received_by.extend(array("I", [self._index]) * count)
-        return count
-
-
-def _without_stragglers(found: array[int], first_number: int) -> tuple[array[int], array[int]]:
-    """Pairs of publisher and number, less those of an earlier run that was given up."""
-    pairs = [(found[place], found[place + 1]) for place in range(0, len(found), 2) if found[place + 1] >= first_number]
-    kept = array("I", chain.from_iterable(pairs))
-    return kept, kept[1::2]
+        found = array("I", chain.from_iterable(self._unpack.iter_unpack(data)))
+        publishers, numbers = found[::2], found[1::2]
+        if numbers and min(numbers) < first_number:
+            kept = [pair for pair in zip(publishers, numbers, strict=True) if pair[1] >= first_number]
+            publishers, numbers = (array("I", (pair[place] for pair in kept)) for place in (0, 1))
+        return publishers, numbers
 
 
 class _Publisher:
-    __slots__ = ("_offset", "_packet", "client", "number")
+    __slots__ = ("_offset", "_packets", "_size", "_view", "client", "number")
 
-    def __init__(self, client: LoadClient, topic: str) -> None:
+    def __init__(self, client: LoadClient, topic: str, index: int) -> None:
         self.client = client
         self.number = 0
+        self._size = packets.publish_bytes(topic)
         self._offset = packets.payload_offset(topic)
-        self._packet = bytearray(packets.publish(topic, packets.payload(0, 0)))
+        one = bytearray(packets.publish(topic, packets.payload(0, 0)))
+        _ID.pack_into(one, self._offset, index, 0)
+        self._packets = one * BURST_MAX
+        self._view = memoryview(self._packets)
 
-    def send(self, index: int) -> None:
-        _ID.pack_into(self._packet, self._offset, index, self.number)
-        self.client.send(self._packet)
-        self.number += 1
+    def send(self, count: int) -> None:
+        """HOT."""
+        place = self._offset + _NUMBER_OFFSET
+        for number in range(self.number, self.number + count):
+            _NUMBER.pack_into(self._packets, place, number)
+            place += self._size
+        self.client.send(self._view[: count * self._size])
+        self.number += count
 
 
 class TClients:
@@ -111,7 +115,11 @@ class TClients:
         """Of a message of each publisher."""
         self.received = 0
         self.owed = 0
-        self._log = RawLog()
+        #: When packets were read, by whom, and the packets.
+        self._arrivals: list[tuple[int, _Subscriber, bytes]] = []
+        self._first_number = 0
+        #: Packets of an earlier run may still come.
+        self._is_behind = False
         try:
             self._subscribe(scenario, ports)
             self._open_publishers(scenario, ports)
@@ -137,57 +145,82 @@ class TClients:
                 if turn < place.publishers:
                     client = self._clients.connect_to(ports[place.node - 1], f"t-pub-{len(self._publishers)}")
                     self._clients.watch_silent(client)
-                    self._publishers.append(_Publisher(client, place.topic))
+                    self._publishers.append(_Publisher(client, place.topic, len(self._publishers)))
                     self.deliveries.append(subscribers[place.topic])
 
     def _read(self, subscriber: _Subscriber) -> None:
-        self.received += subscriber.read(self._clients.view, self._log)
+        """HOT."""
+        data = subscriber.read(self._clients.view)
+        if data:
+            self._arrivals.append((time.perf_counter_ns(), subscriber, data))
+            if self._is_behind:
+                self.received += len(subscriber.identities(data, self._first_number)[0])
+            else:
+                self.received += len(data) // subscriber.size
 
     def run(self, interval_ms: float, seconds: float) -> LoadRun:
         """HOT.  Publish for so long, then until all has come that comes."""
-        log = self._log = RawLog(first_number=max(publisher.number for publisher in self._publishers))
+        self._first_number = max(publisher.number for publisher in self._publishers)
         for publisher in self._publishers:
-            publisher.number = log.first_number
+            publisher.number = self._first_number
         self.received = self.owed = 0
+        self._arrivals = []
+        log = RawLog()
         run = LoadRun(log, 0, 0, 0)
         gap_ns = interval_ms * 1e6 / len(self._publishers)
         own_ns = time.process_time_ns()
         log.begin_ns = now = time.perf_counter_ns()
         log.end_ns = log.begin_ns + int(seconds * 1e9)
         while now < log.end_ns:
-            due = int((now - log.begin_ns) / gap_ns) + 1
-            for _ in range(min(due - run.offered, BURST_MAX)):
-                self._send_next(run, gap_ns)
-            self._clients.turn(0 if due > run.offered else TURN_S)
+            self._send_due(run, int((now - log.begin_ns) / gap_ns) + 1, now, gap_ns)
+            self._clients.turn(0)
+            spent = time.perf_counter_ns() - now
+            if spent < TURN_NS:
+                time.sleep((TURN_NS - spent) / 1e9)
             now = time.perf_counter_ns()
         run.busy = (time.process_time_ns() - own_ns) / (now - log.begin_ns)
         self._drain()
+        self._is_behind = self.received < self.owed
+        for moment, subscriber, data in self._arrivals:
+            log.received(moment, subscriber.index, *subscriber.identities(data, self._first_number))
         return run
 
-    def _send_next(self, run: LoadRun, gap_ns: float) -> None:
-        """HOT."""
-        index = run.offered % len(self._publishers)
-        publisher = self._publishers[index]
-        now = time.perf_counter_ns()
-        run.late += now - run.log.begin_ns - run.offered * gap_ns > LATE_NS
-        run.offered += 1
-        if publisher.client.blocked:
-            run.held_back += 1
+    def _send_due(self, run: LoadRun, due: int, now: int, gap_ns: float) -> None:
+        """HOT.  The next messages up to the one numbered `due`, each by the publisher whose turn it is."""
+        count = min(due - run.offered, BURST_MAX)
+        if count <= 0:
             return
-        run.log.sent_ns.append(now)
-        run.log.sent_by.append(index)
-        run.log.sent_number.append(publisher.number)
-        publisher.send(index)
-        self.owed += self.deliveries[index]
+        late = int((now - run.log.begin_ns - LATE_NS) / gap_ns) + 1 - run.offered
+        run.late += max(0, min(late, count))
+        publishers = len(self._publishers)
+        each, more = divmod(count, publishers)
+        for place in range(min(count, publishers)):
+            self._send(run, (run.offered + place) % publishers, each + (place < more), now)
+        run.offered += count
+
+    def _send(self, run: LoadRun, index: int, count: int, now: int) -> None:
+        """HOT."""
+        publisher, log = self._publishers[index], run.log
+        if publisher.client.blocked:
+            run.held_back += count
+            return
+        log.sent_ns.extend(array("q", (now,)) * count)
+        log.sent_by.extend(array("I", (index,)) * count)
+        log.sent_number.extend(range(publisher.number, publisher.number + count))
+        publisher.send(count)
+        self.owed += self.deliveries[index] * count
 
     def _drain(self) -> None:
+        """Until all has come, and nothing more comes: a repetition may stand for a message that is still under way."""
         deadline = time.monotonic() + DRAIN_S_MAX
         quiet_at = time.monotonic() + QUIET_S
-        while self.received < self.owed and time.monotonic() < min(deadline, quiet_at):
+        while time.monotonic() < min(deadline, quiet_at):
             before = self.received
             self._clients.turn(0.02)
             if self.received > before:
                 quiet_at = time.monotonic() + QUIET_S
+            elif self.received >= self.owed:
+                return
 
     def close(self) -> None:
         self._clients.close()

@@ -2,12 +2,15 @@
 
 A broker pays `taken` for each publication that comes in and `given` for each delivery.  A node in front of it pays
 `relayed` for each packet it passes between clients and broker, and `moved` for each publication it sends to or gets
-from a neighbour.  The busiest host decides the limit.  Linked nodes that are brokers themselves pay `moved` on top.
+from a neighbour.  The paper's node takes publications for its neighbours from its clients; a node of Sterna takes them
+from the broker, which pays for one more delivery of each.  The busiest host decides the limit.  Linked nodes that are
+brokers themselves pay `moved` on top.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import msgspec
 
@@ -28,6 +31,8 @@ class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     own: float
     """From its own clients."""
+    heard: float
+    """Of these, publications that go on to a neighbour, or would if there was one."""
     moved_in: float
     moved_out: float
     given: float
@@ -39,16 +44,17 @@ def node_loads(scenario: Scenario, algorithm: str) -> list[NodeLoad]:
     total = scenario.publishers.total()
     loads = []
     for node in range(1, scenario.nodes + 1):
-        own = moved_in = moved_out = given = 0.0
+        own = heard = moved_in = moved_out = given = 0.0
         for source, topic, share in _publications(scenario, total):
             reached = _reached(scenario, algorithm, source, topic)
             own += share * (node == source)
+            heard += share * (node == source and (algorithm == "PF" or len(reached) > 1))
             moved_in += share * (node in reached and node != source)
             moved_out += share * _passed_on(node, source, reached)
             given += share * sum(
                 place.subscribers for place in scenario.places if (place.node, place.topic) == (node, topic)
             )
-        loads.append(NodeLoad(own=own, moved_in=moved_in, moved_out=moved_out, given=given))
+        loads.append(NodeLoad(own=own, heard=heard, moved_in=moved_in, moved_out=moved_out, given=given))
     return loads
 
 
@@ -64,19 +70,25 @@ def latency_transfers(scenario: Scenario, algorithm: str) -> int:
     return len(reached) - 1
 
 
-def limit(loads: list[NodeLoad], costs: Costs, broker_share: float, node_share: float, *, is_proxied: bool) -> float:
+Layer = Literal["none", "relays", "hears"]
+"""In front of each broker: nothing, a node that takes publications from its clients, or one that takes them from the
+broker."""
+
+
+def limit(loads: list[NodeLoad], costs: Costs, broker_share: float, node_share: float, layer: Layer) -> float:
     """Publications a second of the whole system; a share of a core for each broker and each node."""
-    return min(rate for load in loads for rate in _limits(load, costs, broker_share, node_share, is_proxied))
+    return min(rate for load in loads for rate in _limits(load, costs, broker_share, node_share, layer))
 
 
-def _limits(load: NodeLoad, costs: Costs, broker_share: float, node_share: float, is_proxied: bool) -> Iterator[float]:
+def _limits(load: NodeLoad, costs: Costs, broker_share: float, node_share: float, layer: Layer) -> Iterator[float]:
     moved = (load.moved_in + load.moved_out) * costs.moved
-    broker = (load.own + load.moved_in) * costs.taken + load.given * costs.given
-    if not is_proxied:
+    if layer == "none":
         yield broker_share * 1e6 / (load.own * costs.taken + load.given * costs.given + moved)
         return
+    heard = load.heard if layer == "hears" else 0.0
+    broker = (load.own + load.moved_in) * costs.taken + (load.given + heard) * costs.given
     yield broker_share * 1e6 / broker
-    yield node_share * 1e6 / ((load.own + load.given) * costs.relayed + moved)
+    yield node_share * 1e6 / ((load.own + load.given + heard) * costs.relayed + moved)
 
 
 def _publications(scenario: Scenario, total: int) -> Iterator[tuple[int, str, float]]:

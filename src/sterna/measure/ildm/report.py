@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.table import Table
@@ -18,6 +19,12 @@ PAPER = {"A": "0.9x, ~10 ms", "B": "2x to 4x", "C": "up to 4.3x (SF)", "D": "2x 
 """As far as the paper's text says; its figures carry no numbers."""
 BASE = {"sterna": "sterna", "reference": "mosquitto", "proxy": "mosquitto"}
 """The single broker that a system's rows are held against."""
+PAPER_TIMES = 2.0, 4.3
+"""Of one broker, for five."""
+LAYERS: dict[str, model.Layer] = {"sterna": "none", "reference": "relays", "proxy": "hears"}
+SYSTEM_COLOURS = {"sterna": 1, "proxy": 2, "reference": 3}
+LAYER_MIN = 0.9
+LAYER_MS_MAX = 0.5
 ROWS_MIN = 2.0
 BEST_MIN = 4.3
 MODEL_WITHIN = 0.15
@@ -37,6 +44,7 @@ class IldmDocument(msgspec.Struct, frozen=True, kw_only=True):
     cells: list[Cell]
     costs: dict[str, model.Costs]
     failures: list[str]
+    left_out: list[str] = []
 
     def find(self, system: str, pattern: str, algorithm: str = "-") -> Cell | None:
         wanted = system, pattern, algorithm
@@ -50,11 +58,11 @@ class IldmDocument(msgspec.Struct, frozen=True, kw_only=True):
     def predicted(self, cell: Cell) -> float | None:
         """Deliveries a second by the model: costs of the broker alone, those of the node from pattern A."""
         costs = self.costs.get(BASE.get(cell.system, ""))
-        if costs is None or cell.pattern not in "ABCD":
+        if costs is None or cell.system not in LAYERS or cell.pattern not in ("A", "B", "C", "D"):
             return None
         scenario = built_in(cell.pattern)
-        is_proxied = cell.system != "sterna"
-        if is_proxied:
+        layer = LAYERS[cell.system]
+        if layer != "none":
             alone = self.find(cell.system, "A", "SF")
             if alone is None:
                 return None
@@ -64,7 +72,7 @@ class IldmDocument(msgspec.Struct, frozen=True, kw_only=True):
             costs = msgspec.structs.replace(costs, moved=costs.taken)
         node_share = min(1.0, self.share * self.node_factor)
         loads = model.node_loads(scenario, cell.algorithm)
-        return model.limit(loads, costs, self.share, node_share, is_proxied=is_proxied) * scenario.sp_ratio
+        return model.limit(loads, costs, self.share, node_share, layer) * scenario.sp_ratio
 
 
 def report(document: IldmDocument) -> MeasurementReport:
@@ -86,11 +94,17 @@ def _p50(pair: tuple[float | None, float | None]) -> str:
     return "-" if pair[0] is None else f"{pair[0]:.2f}"
 
 
-LETTERS = {"the generator": "G", "messages were sent late": "L", "noisy": "N", "starved": "S"}
+LETTERS = {
+    "the generator did": "G",
+    "the generator's ceiling": "C",
+    "messages were sent late": "L",
+    "noisy": "N",
+    "starved": "S",
+}
 """Marks by how they begin."""
 LEGEND = (
     "Marks: G the generator did not get the load out, L it sent late, N a longer interval failed where a shorter one "
-    "passed, S hosts did not get their share of the machine.  Such a limit is a lower bound."
+    "passed, S hosts did not get their share of the machine, C no higher load was tried.  Such limits are lower bounds."
 )
 
 
@@ -170,6 +184,7 @@ def _notes(document: IldmDocument) -> list[str]:
     notes += targets(document)
     if document.quick:
         notes.append("Quick: fewer cells and short runs; nothing to quote.")
+    notes += [f"Left out: {what}." for what in document.left_out]
     notes += [f"Failed: {failure}" for failure in document.failures]
     return notes
 
@@ -177,13 +192,36 @@ def _notes(document: IldmDocument) -> list[str]:
 def targets(document: IldmDocument) -> list[str]:
     """Each that can be judged by the cells at hand, reached or missed."""
     found: list[str] = []
-    for told in _row_targets(document), _loss_targets(document), _ahead(document), _model_target(document):
+    for told in (
+        _layer_targets(document),
+        _row_targets(document),
+        _loss_targets(document),
+        _ahead(document),
+        _model_target(document),
+    ):
         found += told
     return found
 
 
 def _judged(what: str, holds: bool, figure: str) -> str:
     return f"{'Reached' if holds else 'Missed'}: {what} ({figure})."
+
+
+def _layer_targets(document: IldmDocument) -> list[str]:
+    """A node in front of one broker, beside the broker alone."""
+    found = []
+    for cell in (cell for cell in document.cells if cell.pattern == "A"):
+        alone, times = document.find(BASE[cell.system], "single"), document.times_alone(cell)
+        if alone is None or times is None or _is_of_generator(cell) or _is_of_generator(alone):
+            continue
+        what = f"{cell.system}: a node takes at most {1 - LAYER_MIN:.0%} of its broker's limit"
+        found.append(_judged(what, times >= LAYER_MIN, f"A {times:.2f}x"))
+        behind, before = cell.latency_half_ms[0], alone.latency_half_ms[0]
+        if behind is not None and before is not None:
+            more = behind - before
+            what = f"{cell.system}: and adds at most {LAYER_MS_MAX} ms (p50)"
+            found.append(_judged(what, more <= LAYER_MS_MAX, f"{more:+.2f} ms"))
+    return found
 
 
 def _row_targets(document: IldmDocument) -> list[str]:
@@ -241,20 +279,30 @@ def _is_as_due(cell: Cell) -> bool:
 
 
 def _ahead(document: IldmDocument) -> list[str]:
+    """Our nodes beside the paper's, in front of the same brokers."""
     pairs = [
         (cell, rival)
         for cell in document.cells
-        if cell.system == "sterna" and (rival := document.find("reference", cell.pattern, cell.algorithm)) is not None
+        if cell.system == "proxy" and (rival := document.find("reference", cell.pattern, cell.algorithm)) is not None
     ]
     if not pairs:
         return []
+    found = []
+    for what, is_behind in (
+        (
+            "a higher limit than with the literal PF and SF in every cell",
+            lambda ours, rival: ours.egress < rival.egress,
+        ),
+        ("less CPU of nodes per publication, too", lambda ours, rival: _node_cpu(ours) >= _node_cpu(rival)),
+    ):
+        behind = [f"{cell.pattern} {cell.algorithm}" for cell, rival in pairs if is_behind(cell, rival)]
+        found.append(_judged(what, not behind, ", ".join(behind) or "all"))
+    return found
 
-    def cost(cell: Cell) -> float:
-        return sum(cell.gentle_cpu_us.values())
 
-    behind = [f"{cell.pattern} {cell.algorithm}" for cell, rival in pairs if cost(cell) >= cost(rival)]
-    what = "less CPU per publication than the literal PF and SF in every cell, at the same load"
-    return [_judged(what, not behind, ", ".join(behind) or "all")]
+def _node_cpu(cell: Cell) -> float:
+    """At the load that is the same for all."""
+    return sum(cost for name, cost in cell.gentle_cpu_us.items() if name.startswith("node"))
 
 
 def _model_target(document: IldmDocument) -> list[str]:
@@ -271,19 +319,55 @@ def _model_target(document: IldmDocument) -> list[str]:
 
 
 def draw(document: IldmDocument, file: Path) -> None:
-    """Limits and latencies as bars, as in the paper's figures 11 and 12."""
-    cells = [cell for cell in document.cells if cell.pattern != "fan1"]
-    figure = plots.empty_figure(9, 6.5)
-    above, below = figure.subplots(2, 1)
-    names = [f"{cell.system}\n{cell.pattern} {cell.algorithm}".removesuffix(" -") for cell in cells]
-    values: list[tuple[object, str, Callable[[Cell], float]]] = [
-        (above, "deliveries a second at the limit", lambda cell: cell.egress),
-        (below, "latency at half the limit, ms (p50)", lambda cell: cell.latency_half_ms[0] or 0.0),
-    ]
-    for axes, label, value in values:
-        colours = [plots.COLOURS[1] if cell.system == "sterna" else plots.COLOURS[3] for cell in cells]
-        axes.bar(range(len(cells)), [value(cell) for cell in cells], plots.BAR, color=colours)  # type: ignore[attr-defined]
-        axes.set_xticks(range(len(cells)), names, fontsize=7)  # type: ignore[attr-defined]
-        axes.set_ylabel(label, fontsize=9)  # type: ignore[attr-defined]
-        axes.spines[["top", "right"]].set_visible(False)  # type: ignore[attr-defined]
+    """The paper's figures 11 (left) and 12 (right): limits above, latencies below; the model as short lines."""
+    figure = plots.empty_figure(12, 7)
+    (alone, rows), (alone_ms, rows_ms) = figure.subplots(2, 2, width_ratios=(1, 2.2))
+    singles = [cell for cell in document.cells if cell.pattern == "single"]
+    _draw_singles(alone, singles, "deliveries a second at the limit", lambda cell: cell.egress)
+    alone.set_yscale("log")
+    _draw_singles(alone_ms, singles, "latency at half the limit, ms (p50)", _latency_ms)
+    _draw_rows(rows, document, lambda cell: document.times_alone(cell) or 0.0, "limit, times that of its broker alone")
+    rows.axhspan(*PAPER_TIMES, color=plots.COLOURS[4], alpha=0.25, zorder=0)
+    rows.annotate("paper: 2x to 4.3x", (0.01, PAPER_TIMES[1]), xycoords=("axes fraction", "data"), fontsize=8, va="top")
+    rows.legend(frameon=False, fontsize=8, ncols=4, loc="upper right")
+    _draw_rows(rows_ms, document, _latency_ms, "latency at half the limit, ms (p50)")
+    for axes in alone, rows, alone_ms, rows_ms:
+        axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file)
+
+
+def _latency_ms(cell: Cell) -> float:
+    return cell.latency_half_ms[0] or 0.0
+
+
+def _draw_singles(axes: Any, cells: list[Cell], label: str, value: Callable[[Cell], float]) -> None:
+    axes.bar(range(len(cells)), [value(cell) for cell in cells], 0.6, color=plots.COLOURS[1])
+    axes.set_xticks(range(len(cells)), [cell.system for cell in cells], fontsize=8, rotation=20)
+    axes.set_ylabel(label, fontsize=9)
+
+
+def _draw_rows(axes: Any, document: IldmDocument, value: Callable[[Cell], float], label: str) -> None:
+    """Groups of bars, one for each pattern and algorithm, in them one for each system."""
+    cells = [cell for cell in document.cells if cell.pattern not in ("single", "fan1")]
+    groups = sorted({(cell.pattern, cell.algorithm) for cell in cells}, key=lambda group: (len(group[0]), group))
+    systems = list(dict.fromkeys(cell.system for cell in cells))
+    width = plots.BAR / max(1, len(systems))
+    for place, system in enumerate(systems):
+        found = [cell for cell in cells if cell.system == system]
+        places = [
+            groups.index((cell.pattern, cell.algorithm)) + (place - (len(systems) - 1) / 2) * width for cell in found
+        ]
+        colour = plots.COLOURS[SYSTEM_COLOURS.get(system, 5)]
+        axes.bar(places, [value(cell) for cell in found], width * 0.92, color=colour, label=system)
+        if value is not _latency_ms:
+            _draw_model(axes, document, found, places, width)
+    axes.set_xticks(range(len(groups)), [" ".join(group) for group in groups], fontsize=9)
+    axes.set_ylabel(label, fontsize=9)
+
+
+def _draw_model(axes: Any, document: IldmDocument, cells: list[Cell], places: list[float], width: float) -> None:
+    for cell, place in zip(cells, places, strict=True):
+        predicted, times = document.predicted(cell), document.times_alone(cell)
+        if predicted and times:
+            height = predicted / cell.egress * times
+            axes.plot([place - width / 2, place + width / 2], [height, height], color="black", linewidth=1.4)

@@ -2,6 +2,7 @@
 
     about = "..."            one line for people
     nodes = 5                in a row; 1 is a single broker, or one pair of a broker and a node
+    brokers = [...]          kinds of the brokers behind the nodes, one for each; Mosquittos if left out
     [latency]                topic, node of the publisher, nodes of the subscribers
     [[place]]                node (from 1), topic, publishers, subscribers
 
@@ -24,7 +25,7 @@ CLIENTS_MAX = 10_000
 NODES_MAX = 100
 
 
-class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LoadPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """t-clients at one node: they make the load."""
 
     node: int
@@ -45,7 +46,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str
     nodes: int
     latency: LatencyPlace
-    places: tuple[Place, ...] = msgspec.field(name="place")
+    places: tuple[LoadPlace, ...] = msgspec.field(name="place")
+    brokers: tuple[str, ...] = ()
 
     @property
     def publishers(self) -> Counter[str]:
@@ -91,6 +93,8 @@ def _problems(scenario: Scenario) -> list[str]:
     problems = []
     if not 1 <= scenario.nodes <= NODES_MAX:
         problems.append(f"nodes is {scenario.nodes}; use 1 to {NODES_MAX}")
+    if scenario.brokers and len(scenario.brokers) != scenario.nodes:
+        problems.append(f"there are {scenario.nodes} nodes and {len(scenario.brokers)} brokers; name one for each")
     named = [place.node for place in scenario.places] + [scenario.latency.publisher, *scenario.latency.subscribers]
     problems += [
         f"there is no node {node}; use 1 to {scenario.nodes}" for node in named if not 1 <= node <= scenario.nodes

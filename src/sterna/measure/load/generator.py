@@ -127,12 +127,15 @@ def measure_load(load: LoadDriver, job: GeneratorJob) -> Measurement:
     published, delivered = load.published, load.delivered
     before = _clocks_ns(job)
     load.run(time.perf_counter() + job.measure_s)
-    busy, brokers, own, seconds = ((end - start) / 1e9 for start, end in zip(before, _clocks_ns(job), strict=True))
+    after = _clocks_ns(job)
+    busy, own, seconds, *each = ((end - start) / 1e9 for start, end in zip(before, after, strict=True))
+    brokers = sum(each)
     measured = Measurement(
         seconds=seconds,
         published=load.published - published,
         delivered=load.delivered - delivered,
         broker_cpu_s=brokers,
+        cpu_s_of_each=each,
         broker_waited_s=max(0.0, busy - brokers) if job.is_row else busy,
         generator_busy=own / seconds,
     )
@@ -142,10 +145,11 @@ def measure_load(load: LoadDriver, job: GeneratorJob) -> Measurement:
     return msgspec.structs.replace(measured, lost=load.owed)
 
 
-def _clocks_ns(job: GeneratorJob) -> tuple[int, int, int, int]:
-    """How long the brokers' core was busy (of a row) or they waited for it, their CPU time, our own, and the time."""
+def _clocks_ns(job: GeneratorJob) -> tuple[int, ...]:
+    """How long the brokers' core was busy (of a row) or they waited for it, our own CPU time, the time, and the CPU
+    time of each broker."""
     busy = meter.core_busy_ns(job.pids[0]) if job.is_row else meter.waited_ns(job.pids[0])
-    return busy, sum(map(meter.cpu_ns, job.pids)), time.process_time_ns(), time.perf_counter_ns()
+    return busy, time.process_time_ns(), time.perf_counter_ns(), *map(meter.cpu_ns, job.pids)
 
 
 def warm_up(load: LoadDriver, job: GeneratorJob) -> None:

@@ -53,7 +53,7 @@ def payload_offset(topic: str, qos: int = 0) -> int:
 
 
 def payload(publisher: int, sequence: int) -> bytes:
-    """Who sent it and its place in that publisher's cycle; the rest is filler."""
+    """The publisher, and the place in its cycle; the rest is filler."""
     return pack(">HH", publisher, sequence).ljust(PAYLOAD_BYTES, b".")
 
 

@@ -42,7 +42,7 @@ class Watched:
     reader: Callable[[], WireReader]
 
 
-class Packet(NamedTuple):
+class CapturedPacket(NamedTuple):
     """A captured packet, as far as it matters."""
 
     size: int
@@ -54,7 +54,7 @@ class Packet(NamedTuple):
     payload: bytes
 
 
-def read_packet(data: bytes) -> Packet | None:
+def read_packet(data: bytes) -> CapturedPacket | None:
     """An Ethernet frame with IPv4 and TCP or UDP in it; None for anything else."""
     if len(data) < ETHERNET_BYTES + 28 or int.from_bytes(data[12:14], "big") != IPV4:
         return None
@@ -68,20 +68,20 @@ def read_packet(data: bytes) -> Packet | None:
     if protocol == TCP and len(data) >= segment + 20:
         payload = data[segment + 4 * (data[segment + 12] >> 4) : end]
         sequence = int.from_bytes(data[segment + 4 : segment + 8], "big")
-        return Packet(len(data), protocol, source, target, data[segment + 13], sequence, payload)
+        return CapturedPacket(len(data), protocol, source, target, data[segment + 13], sequence, payload)
     if protocol == UDP:
-        return Packet(len(data), protocol, source, target, 0, 0, data[segment + 8 : end])
+        return CapturedPacket(len(data), protocol, source, target, 0, 0, data[segment + 8 : end])
     return None
 
 
-class Flow:
+class TcpDirection:
     """One direction of one connection, put together from its segments."""
 
     def __init__(self, reader: WireReader) -> None:
         self._reader = reader
         self._expected: int | None = None
 
-    def take(self, packet: Packet, ledger: ByteAccount) -> None:
+    def take(self, packet: CapturedPacket, ledger: ByteAccount) -> None:
         if packet.flags & SYN:
             self._expected = (packet.sequence + 1) & SEQUENCE_MASK
         elif packet.payload:
@@ -92,7 +92,7 @@ class Flow:
             self._expected = (expected + len(packet.payload)) & SEQUENCE_MASK
         ledger.packet(packet.size, len(packet.payload), self._reader.feed(packet.payload) if packet.payload else [])
 
-    def _out_of_place(self, packet: Packet, expected: int, ledger: ByteAccount) -> None:
+    def _out_of_place(self, packet: CapturedPacket, expected: int, ledger: ByteAccount) -> None:
         if (expected - packet.sequence) & SEQUENCE_MASK > SEQUENCE_MASK // 2:
             raise MeasurementError("the capture has a gap: a packet between brokers was not seen")
         ledger.repeated(packet.size)
@@ -105,7 +105,7 @@ class Accounts:
         self.ledgers = {name: ByteAccount() for name in watched}
         self._watched = watched
         self._owner = {port: name for name, network in watched.items() for port in network.ports}
-        self._flows: dict[tuple[tuple[bytes, int], tuple[bytes, int]], Flow] = {}
+        self._flows: dict[tuple[tuple[bytes, int], tuple[bytes, int]], TcpDirection] = {}
 
     def take(self, data: bytes) -> None:
         packet = read_packet(data)
@@ -119,10 +119,10 @@ class Accounts:
             return
         ends = packet.source, packet.target
         if ends not in self._flows or packet.flags & SYN:
-            self._flows[ends] = Flow(self._watched[name].reader())
+            self._flows[ends] = TcpDirection(self._watched[name].reader())
         self._flows[ends].take(packet, self.ledgers[name])
 
-    def _network_of(self, packet: Packet) -> str | None:
+    def _network_of(self, packet: CapturedPacket) -> str | None:
         return self._owner.get(packet.source[1]) or self._owner.get(packet.target[1])
 
 

@@ -89,10 +89,11 @@ class Relays:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # First: whoever ends everything may cancel the wait below.
+            behind_writer.close()
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            behind_writer.close()
 
     async def _pump(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, reader: WireReader, ledger: ByteAccount

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.wire.capture import Accounts, Packet, Watched
+from sterna.measure.wire.capture import Accounts, CapturedPacket, Watched
 
 ETHERNET_HEADER = bytes(12) + b"\x08\x00"
 """Tunnel devices carry bare IP packets; on a cable each would have this before it."""
@@ -25,7 +25,7 @@ class SwitchAccounts(Accounts):
         super().__init__(watched)
         self._places = {socket.inet_aton(host): name for host, name in places.items()}
 
-    def _network_of(self, packet: Packet) -> str | None:
+    def _network_of(self, packet: CapturedPacket) -> str | None:
         name, host = self._places.get(packet.source[0]), packet.target[0]
         return name if host[0] in GROUPS or self._places.get(host) == name else None
 

@@ -51,7 +51,7 @@ PAIR = ROW_OF_STERNA, ROW_OF_MOSQUITTO
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class NetworkShape:
     nodes: int
     place: RowEnd
 
@@ -60,8 +60,14 @@ class Shape:
         return "1 node" if self.nodes == 1 else f"{self.nodes} nodes, {self.place}"
 
 
-ALONE = Shape(1, "local")
-SHAPES = (ALONE, Shape(3, "local"), Shape(3, "remote"), Shape(5, "local"), Shape(5, "remote"))
+ALONE = NetworkShape(1, "local")
+SHAPES = (
+    ALONE,
+    NetworkShape(3, "local"),
+    NetworkShape(3, "remote"),
+    NetworkShape(5, "local"),
+    NetworkShape(5, "remote"),
+)
 
 
 def pairs(count: int) -> tuple[Lane, ...]:
@@ -89,7 +95,7 @@ LOADS: tuple[Workload, ...] = (
 )
 JUDGED = ("qos0", "qos1", "paced")
 """Loads on which a hop has to be cheaper than the peer's; the others are shown."""
-ACROSS = Shape(3, "remote")
+ACROSS = NetworkShape(3, "remote")
 """Where QoS 1 has to be at least as fast as the peer, in messages a second and in CPU time."""
 
 BY_NAME = {load.name: load for load in LOADS}
@@ -103,8 +109,8 @@ class NetworkCell(Compared, frozen=True, kw_only=True):
     place: str
 
     @property
-    def shape(self) -> Shape:
-        return Shape(self.nodes, "local" if self.place == "local" else "remote")
+    def shape(self) -> NetworkShape:
+        return NetworkShape(self.nodes, "local" if self.place == "local" else "remote")
 
     @property
     def name(self) -> str:
@@ -174,12 +180,12 @@ def bench(
     return report(document(versions, machine(), plan, cells))
 
 
-def case(load: Workload, shape: Shape, plan: RoundPlan) -> Case:
+def case(load: Workload, shape: NetworkShape, plan: RoundPlan) -> Case:
     ours, theirs = (ComparedSide(system.name, partial(run_row, system, load, shape, plan)) for system in PAIR)
     return Case(f"{load.name}, {shape.name}", load, (ours, theirs))
 
 
-def run_row(system: RowSystem, load: Workload, shape: Shape, plan: RoundPlan) -> Measurement:
+def run_row(system: RowSystem, load: Workload, shape: NetworkShape, plan: RoundPlan) -> Measurement:
     """One fresh row, one generator, one measurement."""
     broker_core, generator_core = meter.two_cores()
     with started_row(system, shape.nodes, load, broker_core) as row:
@@ -264,7 +270,7 @@ def _judgement(claim: str, figures: Pair, ratio: float) -> Judgement:
     return Judgement(claim=claim, figures=figures, ratio=ratio, verdict=verdict(ratio >= 1))
 
 
-def _cell(cells: Sequence[NetworkCell], load: str, shape: Shape) -> NetworkCell | None:
+def _cell(cells: Sequence[NetworkCell], load: str, shape: NetworkShape) -> NetworkCell | None:
     wanted = (load, shape.nodes, shape.place)
     return next((cell for cell in cells if (cell.load, cell.nodes, cell.place) == wanted), None)
 

@@ -1,18 +1,18 @@
-"""The list of the files that count in an archive, replaced as a whole, in the format of Spark's own readers.
+"""The list of an archive's files in the format of Spark's own readers, made from the log; and as it was before that.
 
 Spark takes a directory with `_spark_metadata` for the output of a stream, and reads the files listed there and no
-others.  So every reader, `spark.read.parquet` included, sees the archive as it was before a change or after it.  Each
-line also names the batch that added the file; Spark ignores that.
+others.  Releases before the Delta table had nothing but this list, with the batch that added each file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from sterna.pipeline.archive.delta_log import KeptFile
 from sterna.pipeline.errors import PipelineError
 from sterna.runtime.feed.cursors import replace_shared_file
 
@@ -20,6 +20,7 @@ from sterna.runtime.feed.cursors import replace_shared_file
 _LIST = "_spark_metadata/0"
 _VERSION = b"v1"
 _BLOCK_BYTES = 32 * 1024 * 1024
+IN_LOG = -1
 
 
 class Listed(msgspec.Struct, frozen=True, rename="camel"):
@@ -30,7 +31,7 @@ class Listed(msgspec.Struct, frozen=True, rename="camel"):
     size: int
     modification_time: int
     batch: int
-    """The newest batch with messages in this file."""
+    """The newest batch with messages in this file; `IN_LOG` since the log has it."""
     is_dir: bool = False
     block_replication: int = 1
     block_size: int = _BLOCK_BYTES
@@ -41,9 +42,9 @@ class Listed(msgspec.Struct, frozen=True, rename="camel"):
         return Path(unquote(urlsplit(self.path).path))
 
 
-def listed(file: Path, batch: int) -> Listed:
-    about = file.stat()
-    return Listed(file.absolute().as_uri(), about.st_size, about.st_mtime_ns // 1_000_000, batch)
+def listed_of(messages: Path, files: Iterable[KeptFile]) -> Iterator[Listed]:
+    root = messages.absolute()
+    return (Listed((root / one.path).as_uri(), one.size, one.modified_ms, IN_LOG) for one in files)
 
 
 def last_batch(files: Iterable[Listed]) -> int:
@@ -52,7 +53,7 @@ def last_batch(files: Iterable[Listed]) -> int:
 
 
 class FileList:
-    """The list of one directory.  Only who holds the archive's lock may replace it."""
+    """The list of one directory."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / _LIST
@@ -68,5 +69,12 @@ class FileList:
         except (OSError, ValueError) as error:
             raise PipelineError(f"{self.path} is no list of an archive's files: {error}") from None
 
-    def replace(self, files: Sequence[Listed]) -> None:
+    def newest(self) -> Listed | None:
+        """The last in the list."""
+        if not self.path.exists():
+            return None
+        lines = self.path.read_bytes().rsplit(b"\n", 1)
+        return msgspec.json.decode(lines[1], type=Listed) if len(lines) > 1 and lines[1].startswith(b"{") else None
+
+    def replace(self, files: Iterable[Listed]) -> None:
         replace_shared_file(self.path, b"\n".join([_VERSION, *map(msgspec.json.encode, files)]))

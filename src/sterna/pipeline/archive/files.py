@@ -1,108 +1,168 @@
-"""The files of an archive: adding, replacing and removing them.
+"""The files of an archive: adding, replacing and removing them, whoever else does so at the same time.
 
-Every change writes a new list of files (`file_list`) under the archive's lock, which ends with the process that holds
-it.  A file is in its place before it is listed, and stays for a while after it was taken off the list, for readers
-that still use it.  Needs no Spark.
+A file is in its place, durably, before the log names it, and stays for a while after it was replaced, for readers that
+still use it.  Needs no Spark.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
-import re
-import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
 
-from sterna.pipeline.archive.file_list import FileList, Listed, last_batch, listed
+from sterna.pipeline.archive.delta_log import ArchiveState, BatchKnown, Choose, DeltaLog, FilesGone, KeptFile, NewFile
+from sterna.pipeline.archive.file_list import IN_LOG, FileList, listed_of
+from sterna.pipeline.archive.storage import Folder, Storage, is_address, storage_at
 from sterna.pipeline.errors import PipelineError
-from sterna.runtime.feed.cursors import put_in_place
 
 KEEP_S = 24 * 3600.0
-"""How long a file stays that is not listed: longer than any question to the archive takes."""
-
-
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-
-def check_local(directory: Path) -> None:
-    """Files are locked, synced and renamed, which object stores do not do."""
-    if _URI.match(str(directory)):
-        raise PipelineError(
-            f"{directory} is an address; archives and jobs are kept in directories: give a path, of storage that is "
-            "mounted where all machines see it if Spark runs on several"
-        )
+"""How long a file stays that was replaced: longer than any question to the archive takes."""
+SWEEP_EVERY_S = 3600.0
+"""So seldom a job looks through all files there are for those that may go."""
+UNKNOWN_S = 24 * 3600.0
+"""A file that the log has never named is one that is being written, unless it is as old as this."""
+_OFFSETS_KEPT = 20
 
 
 class ArchiveFiles:
-    def __init__(self, directory: Path) -> None:
-        check_local(directory)
-        self.directory = directory
-        self.messages = directory / "messages"
-        self.list = FileList(self.messages)
-        self._making = directory / "making"
+    def __init__(self, place: str | Path) -> None:
+        self.place = str(place).rstrip("/")
+        self.directory = None if is_address(place) else Path(place)
+        """None: it is in an object store."""
+        self.messages = f"{self.place}/messages"
+        self.storage: Storage = storage_at(self.messages)
+        self.log = DeltaLog(self.storage)
+        self._batch: int | None = None
 
-    @contextmanager
-    def workshop(self) -> Iterator[Path]:
-        """A directory for files that are being made; what is left in it goes."""
-        place = self._making / uuid4().hex
-        place.mkdir(parents=True)
+    def exists(self) -> bool:
+        return self.log.exists()
+
+    def check_exists(self) -> None:
+        if not self.exists():
+            raise PipelineError(f"{self.place} is no archive, or an empty one")
+
+    def state(self, choose: Choose = lambda listed: listed) -> ArchiveState:
+        return self.log.state(choose)
+
+    def last_batch(self) -> int:
+        """The newest batch that is in the archive; -1 if there is none."""
+        return self.log.batch() if self.exists() else -1
+
+    def take_in(self, batch: int, made: Sequence[NewFile], offsets: bytes = b"{}") -> None:
+        """These files are the batch's: all of them count from now on, or, if the batch is known, none.  `offsets` say
+        how far the archive reaches with it."""
+        if self.knows(batch):
+            return
+        self.storage.put(_offsets(batch), offsets)
         try:
-            yield place
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+            self.log.commit(made, batch=batch)
+        except BatchKnown:
+            self._batch = None
+            return
+        self._batch = batch
+        self.storage.delete([_offsets(batch - _OFFSETS_KEPT)])
 
-    def take_in(self, batch: int, made: Path) -> None:
-        """The files below `made` are the batch's: all of them count from now on, or, if the batch is known, none."""
-        with self._locked():
-            files = self.list.load()
-            if batch > last_batch(files):
-                new = [self._place(file, made, batch) for file in sorted(made.rglob("*.parquet"))]
-                if new:
-                    self.list.replace([*files, *new])
+    def knows(self, batch: int) -> bool:
+        if self._batch is None:
+            self._batch = self.last_batch()
+        return batch <= self._batch
 
-    def exchange(self, old: Sequence[Listed], new: Path, made: Path) -> bool:
-        """`new`, somewhere below `made`, holds what the old ones hold.  False if somebody else was quicker."""
-        leaving = {one.path for one in old}
-        with self._locked():
-            files = self.list.load()
-            if not leaving <= {one.path for one in files}:
-                return False
-            for one in old:
-                os.utime(one.file)  # from now on `sweep` counts
-            staying = [one for one in files if one.path not in leaving]
-            self.list.replace([*staying, self._place(new, made, last_batch(old))])
-            return True
+    def reached(self, batch: int) -> bytes | None:
+        """How far the archive reached with this batch; None if nobody has said so."""
+        return self.storage.get(_offsets(batch))
+
+    def exchange(
+        self, old: Sequence[KeptFile], new: Sequence[NewFile], since: int, *, erased: bool = False, is_last: bool = True
+    ) -> bool:
+        """The new files take the place of the old ones, which were in the archive at version `since`.  False if
+        somebody else has changed one of these meanwhile: then the new ones go, unless they are tried again."""
+        try:
+            self.log.commit(new, old, since=since, reorders=not erased)
+        except FilesGone:
+            if is_last:
+                self.storage.delete(one.path for one in new)
+            return False
+        return True
 
     def sweep(self, keep_s: float) -> int:
-        """Remove what is not listed and has not been touched for so long; how many files went."""
-        until = time.time() - keep_s
-        with self._locked():
-            known = {one.file for one in self.list.load()}
-            messages = self.messages.absolute()
-            gone = [file for file in messages.rglob("*.parquet") if file not in known and file.stat().st_mtime < until]
-            for file in gone:
-                file.unlink()
-        for place in self._making.iterdir() if self._making.exists() else ():
-            with suppress(FileNotFoundError):  # somebody is at work there
-                if max(one.stat().st_mtime for one in (place, *place.rglob("*"))) < until:
-                    shutil.rmtree(place, ignore_errors=True)
+        """Remove what was replaced so long ago, and what nobody has finished; how many files.  Readers of the list for
+        Spark are told first.  All files and the log of a day are looked through."""
+        now = time.time()
+        removed = self.log.removed(now - max(keep_s, KEEP_S))
+        counted = {one.path for one in self.log.files()}
+        gone = [
+            path
+            for path, modified_s in self.storage.list("")
+            if path.endswith(".parquet")
+            and path not in counted
+            and not path.startswith("_")
+            and (removed[path] <= now - keep_s if path in removed else modified_s < now - max(keep_s, UNKNOWN_S))
+        ]
+        if gone:
+            self.publish()
+            self.storage.delete(gone)
         return len(gone)
 
-    def _place(self, file: Path, made: Path, batch: int) -> Listed:
-        target = self.messages / file.relative_to(made)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("rb") as written:
-            os.fsync(written.fileno())
-        put_in_place(file, target)
-        return listed(target, batch)
+    def sweep_in_time(self) -> None:
+        """Remove what may go, if nobody has looked for an hour: jobs that run for minutes share the note of when it
+        was."""
+        now, last = time.time(), self.storage.get(_SWEPT)
+        if last is None or not 0 <= now - float(last) < SWEEP_EVERY_S:
+            self.sweep(KEEP_S)
+            self.storage.put(_SWEPT, str(now).encode())
+
+    def publish(self) -> None:
+        """The list by which Spark reads a folder without us.  It is made from the log, and never newer than that."""
+        if self.directory is not None and self.exists():
+            messages = Path(self.messages)
+            with self._locked():
+                self._check_old(FileList(messages))
+                FileList(messages).replace(listed_of(messages, self.log.files()))
+
+    def _check_old(self, listed: FileList) -> None:
+        """A release before the Delta table may still run, and put its files into the list alone."""
+        newest = listed.newest()
+        if newest is not None and newest.batch != IN_LOG:
+            root = Path(self.messages).absolute()
+            known = {one.path for one in self.log.files()} | set(self.log.removed(0.0))
+            if any(str(one.file.relative_to(root)) not in known for one in listed.load()):
+                raise PipelineError(
+                    f"an earlier release has written to {self.place} after this one had taken it over: stop it; its "
+                    f"files are in {listed.path}"
+                )
+
+    def hold(self, owner: str) -> None:
+        """Only one job writes batches: the one with this name, from the first on."""
+        self.storage.put_new(_OWNER, owner.encode())
+        self.storage.put_new(_PROBE, b"")
+        if self.storage.put_new(_PROBE, b""):
+            raise PipelineError(
+                f"the store of {self.place} puts a file in the place of another though it must not (it does not honour "
+                "If-None-Match): an archive there could lose messages"
+            )
+        known = self.storage.get(_OWNER)
+        if known != owner.encode():
+            raise PipelineError(
+                f"{self.place} is the archive of the job {(known or b'').decode()}, and this one is {owner}: start it "
+                "with the directory where that job keeps its state (--state), or begin another archive"
+            )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        assert isinstance(self.storage, Folder)
+        assert self.directory is not None
         with (self.directory / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+_OWNER = "_sterna/job"
+_PROBE = "_sterna/put-if-absent"
+_SWEPT = "_sterna/swept"
+"""When somebody looked last, in seconds since 1970."""
+
+
+def _offsets(batch: int) -> str:
+    return f"_sterna/reached/{batch}.json"

@@ -22,7 +22,8 @@ clients wrote down themselves:
 
 A message reaches a session once, however many of its filters match: it counts with the filter of the highest QoS.
 The members of a shared subscription are one subscriber.  Nothing here goes through the driver but distinct filters with
-wildcards; what a subscriber got is sorted per origin, by one task each.
+wildcards.  The messages of a subscriber are sorted by publisher and topic; all else is sums and joins, so a subscriber
+of everything is not one task's.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def judge(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame, 
     members = subscriptions.withColumn("rules", f.coalesce("rules", f.lit("")))
     wanted = _wanted(messages, members, skew_s)
     by_message = _brought_together(wanted, deliveries)
-    told = _in_order(by_message).join(
+    told = _in_order(by_message, deliveries).join(
         f.broadcast(_passed_by_all(subscriptions, deliveries)), ["share", "origin"], "left"
     )
     overtaken = f.col("overtaken") | f.coalesce(_stamp() < f.col("passed"), f.lit(False))
@@ -237,20 +238,22 @@ def _brought_together(wanted: DataFrame, deliveries: DataFrame) -> DataFrame:
     )
 
 
-def _in_order(by_message: DataFrame) -> DataFrame:
+def _in_order(by_message: DataFrame, deliveries: DataFrame) -> DataFrame:
     """With `overtaken`: a later message of the same origin and QoS came; `reordered`: it came after a later one of the
     same publisher and topic, among which MQTT promises an order."""
-    subscriber = Window.partitionBy(*_WHO, "origin", "qos")
+    queue = [*_MEMBER, "origin", "qos"]
+    came_alone = deliveries.where("share is null and dropped is null and origin is not null and not retained")
+    last = came_alone.groupBy(*queue).agg(f.max(_stamp()).alias("last_of_queue"))
+    by_message = by_message.join(last, queue, "left")
     before = (Window.unboundedPreceding, -1)
-    later = subscriber.orderBy(f.col("epoch").desc(), f.col("sequence").desc()).rowsBetween(*before)
     flow = Window.partitionBy(*_WHO, "origin", "qos", "publisher", "topic")
     earlier = flow.orderBy(f.col("place").asc_nulls_first()).rowsBetween(*before)
     came = f.col("times") > 0
     alone = f.col("share") == ""
     newest = f.max(f.when(came, _stamp())).over(earlier)
-    return by_message.withColumn("overtaken", alone & f.coalesce(f.max(came).over(later), f.lit(False))).withColumn(
-        "reordered", alone & came & f.coalesce(newest > _stamp(), f.lit(False))
-    )
+    overtaken = alone & f.coalesce(_stamp() < f.col("last_of_queue"), f.lit(False))
+    reordered = alone & came & f.coalesce(newest > _stamp(), f.lit(False))
+    return by_message.withColumn("overtaken", overtaken).withColumn("reordered", reordered)
 
 
 def _passed_by_all(subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
@@ -332,6 +335,15 @@ def _less_what_retention_took(table: DataFrame, deliveries: DataFrame) -> DataFr
             table = table.withColumn(name, f.col(name) + by)
         table = table.withColumn("taken", f.col("taken") - f.sum("gone").over(Window.partitionBy("node", "client")))
     return table
+
+
+def idle(table: DataFrame, subscriptions: DataFrame) -> DataFrame:
+    """Clients that are subscribed now, and of which the table says nothing: no message had to come to them.
+
+    Members of shared subscriptions are not among them, as the table does not name any.
+    """
+    standing = subscriptions.where(f.col("until").isNull() & ~f.col("filter").startswith("$share/"))
+    return standing.select("node", "client").distinct().join(table, ["node", "client"], "left_anti")
 
 
 def violations() -> Column:

@@ -1,8 +1,9 @@
 """Evaluates one expression over stored messages: batches of messages in, batches of parts or of results out.
 
-If an expression can be computed in parts, many tasks compute them (`parts_of`) and one task merges them, window by
-window (`results_of_parts`).  Otherwise one task takes all messages in the order of their times
-(`results_of_messages`).  Both give the results of a node's engine.  Needs no Spark.
+If an expression can be computed in parts, many tasks compute them (`parts_of`), many tasks make one part of all parts
+of a window (`joined_parts`), and one task takes these, window by window (`results_of_parts`).  Otherwise one task takes
+all messages in the order of their times (`results_of_messages`).  Both give the results of a node's engine.  Needs no
+Spark.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
 from sterna.operators.functions import NO_FUNCTIONS
 from sterna.operators.grammar import parse
-from sterna.operators.settings import Settings
-from sterna.operators.window_division import MergedWindows, PartialWindows
+from sterna.operators.settings import OperatorSettings
+from sterna.operators.window_division import JoinedParts, MergedWindows, PartialWindows
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.expressions.function_tasks import caller_of
 from sterna.runtime.functions.settings import FunctionTable
@@ -45,7 +46,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     """An expression and its interval, as they travel to the tasks."""
 
     text: bytes
-    settings: Settings
+    settings: OperatorSettings
     since_us: int
     """Where windows begin, and messages."""
     until_us: int
@@ -83,7 +84,20 @@ def parts_of(question: Evaluation, batches: Iterable[Any]) -> Iterator[Any]:
     yield _parts(part)
 
 
-def _parts(part: PartialWindows) -> Any:
+def joined_parts(question: Evaluation, batches: Iterable[Any]) -> Iterator[Any]:
+    """Parts come in the order of the ends of their windows, and all of a window come here."""
+    joined = JoinedParts(question.expression, question.settings, question.since_us)
+    last_us: int | None = None
+    for batch in batches:
+        for end_us, part in zip(batch.column("end_us").to_pylist(), batch.column("part").to_pylist(), strict=True):
+            if last_us is not None and end_us != last_us:
+                yield _parts(joined)
+            joined.merge(end_us, part)
+            last_us = end_us
+    yield _parts(joined)
+
+
+def _parts(part: PartialWindows | JoinedParts) -> Any:
     made = part.take()
     columns = [pa.array([end_us for end_us, _ in made], pa.int64()), pa.array([one for _, one in made], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, schema=PARTS)

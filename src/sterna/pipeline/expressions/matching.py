@@ -25,11 +25,18 @@ ROWS_AT_ONCE = 262_144
 TOPICS_KNOWN_MAX = 100_000
 
 COLUMNS = ("topic", "payload", "ingress_time")
-TICK, EXTRACTED, MISSED = -1, -2, -3
+TICK, EXTRACTED, MISSED, LATE = -1, -2, -3, -4
 """Instead of an entry's number: the batch itself, with how late it is and the edition; what messages say to all who
 need order (`value_extraction`); and what those say that were read before anybody knew of the entries that are new."""
-PARTS: Any = pa.schema([pa.field("number", pa.int64()), pa.field("end_us", pa.int64()), pa.field("part", pa.binary())])
-SPARK_PARTS = "number long, end_us long, part binary"
+PARTS: Any = pa.schema(
+    [
+        pa.field("lane", pa.int32()),
+        pa.field("number", pa.int64()),
+        pa.field("end_us", pa.int64()),
+        pa.field("part", pa.binary()),
+    ]
+)
+SPARK_PARTS = "lane int, number long, end_us long, part binary"
 
 Row = tuple[int, int, bytes]
 """Entry, end of the window, what `MergedWindows.merge` takes; or one of the above, 0, and an `ExtractedValues`."""
@@ -294,13 +301,9 @@ class _Groups:
                 mine.append(part)
 
 
-@lru_cache(maxsize=8)
-def matcher_of(entries: tuple[Entry, ...]) -> Matcher:
-    """A worker keeps what it has prepared for an edition."""
-    return Matcher(entries)
-
-
-def parts_batch(rows: Sequence[Row]) -> Any:
-    numbers, ends, parts = zip(*rows, strict=True) if rows else ((), (), ())
-    columns = [pa.array(numbers, pa.int64()), pa.array(ends, pa.int64()), pa.array(parts, pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, schema=PARTS)
+def parts_batch(rows: Sequence[tuple[int, Row]]) -> Any:
+    """Of rows with their lanes."""
+    lanes, parts = zip(*rows, strict=True) if rows else ((), ())
+    columns = zip(*parts, strict=True) if rows else ((), (), ())
+    arrays = [pa.array(one, field.type) for one, field in zip((lanes, *columns), PARTS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=PARTS)

@@ -1,36 +1,22 @@
-"""Merges the parts of all expressions, batch after batch, and keeps the state on disk.
+"""Merges the parts of the expressions of one lane, batch after batch.
 
 Windows get parts; expressions that need order get values (`ordered_evaluation`).  A `PartMerge` is a function of the
-batches so far: `PartMergeFiles` restores it from a snapshot and the batches after it.  So a crash at any moment loses
-no result and changes none.
+batches so far: `LaneFiles` restores it from a snapshot and the batches after it.  So a crash at any moment loses no
+result and changes none.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import zlib
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
-from sterna.operators.errors import StateError
 from sterna.operators.window_division import MergedWindows
-from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.expressions.lane_choice import ALONE, ExpressionLane
 from sterna.pipeline.expressions.matching import EXTRACTED, MISSED, Row
 from sterna.pipeline.expressions.ordered_evaluation import OrderedExpression, ReorderBuffer, Waiting
 from sterna.pipeline.expressions.registry import Entry, Registry
 from sterna.pipeline.expressions.rule_forwarding import ForwardedMessage, ForwardingEntry, RuleForwarding
-from sterna.runtime.feed.cursors import replace_shared_file
-
-SNAPSHOT_BATCHES = 256
-SNAPSHOT_BYTES = 16 * 1024 * 1024
-"""Batches, or bytes of them, after which a snapshot takes their place."""
-
-_HEAD_BYTES = 8
-_STATE = re.compile(r"state-(\d+)")
 
 
 class ExpressionResult(msgspec.Struct, frozen=True, array_like=True):
@@ -60,21 +46,20 @@ class PartBatch(msgspec.Struct, frozen=True, array_like=True):
     time_us: int
     """Windows that ended by then are closed, and what came in before is put in order."""
     rows: list[Row]
-
-
-class _MergeSnapshot(msgspec.Struct, array_like=True):
-    batch: int
-    registry: Registry
-    wholes: list[tuple[int, bytes]]
-    owed: list[ExpressionResult]
-    waiting: list[Waiting] = []
+    waiting: list[str] | None = None
+    """Nodes that had not taken all results up to this batch when it was written down; None: nobody knows."""
+    is_told_again: bool = False
+    """It stands somewhere else with its rows."""
 
 
 class PartMerge:
-    def __init__(self, tell: Callable[[str], None] = lambda _line: None, *, computed: bool = False) -> None:
+    def __init__(
+        self, tell: Callable[[str], None] = lambda _line: None, *, computed: bool = False, lane: ExpressionLane = ALONE
+    ) -> None:
         """`computed`: of expressions with a data processing function, and no others."""
         self.registry = Registry()
         self._computed = computed
+        self._lane = lane
         self._tell = tell
         self._wholes: dict[int, tuple[Entry, _Kept]] = {}
         self._forwarding: dict[tuple[str, bytes], RuleForwarding] = {}
@@ -114,7 +99,7 @@ class PartMerge:
     def _go_by(self, registry: Registry) -> None:
         before, self._wholes = self._wholes, {}
         for entry in registry.entries:
-            if bool(entry.expression.function) != self._computed:
+            if bool(entry.expression.function) != self._computed or not self._lane.has(entry):
                 continue
             known = before.get(entry.number)
             self._wholes[entry.number] = (entry, self._begun(entry) if known is None else known[1])
@@ -160,7 +145,8 @@ class PartMerge:
         self._go_by(registry)
         self.buffer.waiting = waiting
         for number, state in wholes:
-            self._wholes[number][1].restore(state)
+            if number in self._wholes:  # else it is another lane's
+                self._wholes[number][1].restore(state)
 
 
 _Kept = MergedWindows | OrderedExpression | ForwardingEntry
@@ -184,128 +170,3 @@ def is_complete(entry: Entry, end_us: int) -> bool:
 
 def _named(entry: Entry) -> str:
     return f"{entry.text.decode()} of node {entry.node}"
-
-
-class PartMergeFiles:
-    """`state-N` holds everything up to batch N, `batches-N` what came after it."""
-
-    def __init__(self, directory: Path, registries: Callable[[int], Registry]) -> None:
-        self._directory = directory
-        self._registries = registries
-        self._log: BinaryIO | None = None
-        self._written = self._batches = self._snapshot_bytes = 0
-        self.last_batch = -1
-
-    def load(self, merge: PartMerge) -> list[ExpressionResult]:
-        """Bring back what was; results since the last snapshot may have been delivered or not."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        owed: list[ExpressionResult] = []
-        try:
-            state = self._newest()
-            if state >= 0:
-                content = (self._directory / f"state-{state}").read_bytes()
-                kept = msgspec.msgpack.decode(content, type=_MergeSnapshot)
-                merge.restore(kept.registry, kept.wholes, kept.waiting)
-                self._snapshot_bytes = len(content)
-                self.last_batch, owed = kept.batch, kept.owed
-            log = self._directory / f"batches-{state}"
-            read = list(_read(log.read_bytes() if log.exists() else b""))
-            for batch, _ in read:
-                self._apply(merge, batch, owed.extend)
-        except (OSError, msgspec.DecodeError, StateError) as error:
-            raise PipelineError(f"{self._directory} cannot be gone on from: {error}") from None
-        self._open(state, read[-1][1] if read else 0)
-        return owed
-
-    def take(
-        self,
-        merge: PartMerge,
-        batch: PartBatch,
-        hand_in: Callable[[list[ExpressionResult]], None],
-        *,
-        repeats: bool = True,
-    ) -> list[ExpressionResult]:
-        """The batch is on the disk when this returns what came of it.
-
-        Results are handed in before: if it does not come to the disk any more, the batch is run again, from the same
-        offsets, and its results are the same.  If that is not so (`repeats`), they are handed in after.
-        """
-        if batch.number != self.last_batch + 1:
-            raise PipelineError(
-                f"{self._directory} knows of {self.last_batch + 1} batches, and this is batch {batch.number}: "
-                "put the right state beside the checkpoint, or start from nothing in another directory"
-            )
-        if not repeats:
-            self._keep(batch)
-        results = self._apply(merge, batch, hand_in)
-        if repeats:
-            self._keep(batch)
-        return results
-
-    def _apply(
-        self, merge: PartMerge, batch: PartBatch, hand_in: Callable[[list[ExpressionResult]], None]
-    ) -> list[ExpressionResult]:
-        """Windows that are still open can wait until the results of others have left."""
-        registry = merge.registry
-        if batch.edition != registry.edition:
-            registry = self._registries(batch.edition)
-        results = merge.close(registry, batch.time_us, (row for row in batch.rows if row[1] <= batch.time_us))
-        hand_in(results)
-        merge.merge(row for row in batch.rows if row[1] > batch.time_us)
-        self.last_batch = batch.number
-        return results
-
-    def _keep(self, batch: PartBatch) -> None:
-        assert self._log is not None
-        body = msgspec.msgpack.encode(batch)
-        self._log.write(len(body).to_bytes(4, "big") + zlib.crc32(body).to_bytes(4, "big") + body)
-        self._log.flush()
-        os.fsync(self._log.fileno())
-        self._written += len(body)
-        self._batches += 1
-
-    @property
-    def is_snapshot_due(self) -> bool:
-        # A great state is not written again and again for a little more.
-        return self._batches >= SNAPSHOT_BATCHES or self._written >= max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
-
-    def snapshot(self, merge: PartMerge, owed: list[ExpressionResult]) -> None:
-        """Everything so far, `owed` with it: results that nobody is known to have."""
-        batch = self.last_batch
-        kept = _MergeSnapshot(batch, merge.registry, merge.snapshot(), owed, merge.buffer.waiting)
-        content = msgspec.msgpack.encode(kept)
-        replace_shared_file(self._directory / f"state-{batch}", content)
-        self._snapshot_bytes = len(content)
-        self._open(batch, 0)
-        for file in self._directory.iterdir():
-            name, _, number = file.name.partition("-")
-            if name in ("state", "batches") and number.isdigit() and int(number) < batch:
-                file.unlink()
-        (self._directory / "batches--1").unlink(missing_ok=True)
-
-    def _newest(self) -> int:
-        found = (_STATE.fullmatch(file.name) for file in self._directory.iterdir())
-        return max((int(one[1]) for one in found if one), default=-1)
-
-    def _open(self, state: int, size: int) -> None:
-        """Go on with the batches after a snapshot; what is torn at the end is cut."""
-        self.close()
-        self._log = (self._directory / f"batches-{state}").open("ab")
-        self._log.truncate(size)
-        self._written, self._batches = size, 0
-
-    def close(self) -> None:
-        if self._log is not None:
-            self._log.close()
-
-
-def _read(log: bytes) -> Iterable[tuple[PartBatch, int]]:
-    """Batches that are there wholly, each with where it ends."""
-    place = 0
-    while place + _HEAD_BYTES <= len(log):
-        size = int.from_bytes(log[place : place + 4], "big")
-        body = log[place + _HEAD_BYTES : place + _HEAD_BYTES + size]
-        if len(body) < size or zlib.crc32(body).to_bytes(4, "big") != log[place + 4 : place + _HEAD_BYTES]:
-            return
-        place += _HEAD_BYTES + size
-        yield msgspec.msgpack.decode(body, type=PartBatch), place

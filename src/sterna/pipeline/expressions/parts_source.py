@@ -3,7 +3,7 @@
 An offset holds how far each journal is read, the edition of the registry, and the instant that all nodes have passed.
 Two offsets determine a batch: the ranges for all expressions, and for new expressions also the messages between their
 subscription and the first range.  Tasks read, match and aggregate.  They emit parts, and for expressions that need
-order the values or the whole messages.
+order the values or the whole messages, each for the lane that has the expression (`lane_choice`).
 
 Expressions with a data processing function are a query of their own, so that a slow function delays no other
 expression: with the option `functions` the stream has these alone, without it all others.
@@ -16,36 +16,42 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
-from sterna.mqtt.topics import covers, levels_of
-from sterna.pipeline.expressions import rule_forwarding
+from sterna.pipeline.expressions.batch_expressions import ExpressionChoice, LaneRow, expressions_of, of_kind
 from sterna.pipeline.expressions.function_tasks import from_text
 from sterna.pipeline.expressions.matching import (
     COLUMNS,
     EXTRACTED,
+    LATE,
     MISSED,
     SPARK_PARTS,
     TICK,
-    Row,
-    matcher_of,
     parts_batch,
 )
-from sterna.pipeline.expressions.registry import Beginning, Entry, Registry, RegistryFiles, expression_of, needs_order
+from sterna.pipeline.expressions.registry import (
+    Entry,
+    ReadingStart,
+    Registry,
+    RegistryFiles,
+    expression_of,
+    needs_order,
+)
 from sterna.pipeline.expressions.trigger_pacing import TriggerPacing
-from sterna.pipeline.expressions.value_extraction import ORDER_COLUMNS, extractor_of
-from sterna.pipeline.feed.client import FeedClient, WantedExpressions
+from sterna.pipeline.feed.client import WantedExpressions
 from sterna.pipeline.feed.errors import FeedError, FeedRefused
 from sterna.pipeline.offsets import Offsets, Range, capped, named_as_in, node_of, ranges
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.nodes import Seen, open_feed
 from sterna.pipeline.source.readers import StreamReader, TablePartition, read
-from sterna.runtime.feed.requests import FILTERS_MAX
+from sterna.pipeline.source.time_alignment import came_in
 from sterna.runtime.functions.settings import FunctionTable
 
 NAME = "sterna_operators"
@@ -71,15 +77,47 @@ class PartsPartition(InputPartition):
     """The partition that one task reads, and for whom."""
 
     piece: TablePartition
-    entries: tuple[Entry, ...]
+    edition: int
+    fresh_from: int = 0
+    """Only for entries of this number or a greater one."""
     tick: tuple[int, int] | None = None
     """How late it is, and the edition."""
     is_missed: bool = False
     """Others have had it before these entries were known."""
+    closed_us: int = 0
+    """Windows that ended by then are closed: a message that came in before is late."""
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The options of the stream besides those of a read."""
+
+    registry: str
+    """Directory, as all machines see it."""
+    owed: str
+    """A file that is there while nodes have not taken all their results."""
+    lanes: int = 1
+    run: str = ""
+    away_s: float = 60.0
+    table: FunctionTable | None = None
+
+    @classmethod
+    def taken(cls, words: dict[str, str]) -> JobOptions:
+        functions = words.pop("functions", None)
+        registry = words.pop("registry")
+        return cls(
+            registry,
+            words.pop("owed", str(Path(registry).with_name("owed"))),
+            int(words.pop("lanes", "1")),
+            words.pop("run", ""),
+            float(words.pop("awayseconds", "60")),
+            None if functions is None else from_text(functions),
+        )
 
 
 class PartsSource(DataSource):
-    """Options are those of the source `sterna`, and `registry`, a directory, `awaySeconds`, and `functions`."""
+    """Options are those of the source `sterna`, and `registry`, a directory, `lanes`, `run`, `owed`, `awaySeconds`, and
+    `functions`."""
 
     @classmethod
     def name(cls) -> str:
@@ -88,36 +126,45 @@ class PartsSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         words = {name.lower(): text for name, text in options.items()}
-        self._directory = words.pop("registry")
-        self._away_s = float(words.pop("awayseconds", "60"))
-        functions = words.pop("functions", None)
-        self._table = None if functions is None else from_text(functions)
+        self._job = JobOptions.taken(words)
         self._options = replace(ReadOptions.parse(words, streaming=True), columns=COLUMNS)
 
     def schema(self) -> str:
         return SPARK_PARTS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return PartsReader(self._options, self._directory, self._away_s, self._table)
+        return PartsReader(self._options, self._job)
 
 
-_Arguments = tuple[ReadOptions, str, float, FunctionTable | None]
+@dataclass(frozen=True)
+class _Kinds:
+    """The demands of an edition on this stream."""
+
+    edition: int
+    entries: tuple[Entry, ...]
+    is_ordered: bool
+    passes: bool
+
+
+_Arguments = tuple[ReadOptions, JobOptions]
 
 
 class PartsReader(DataSourceStreamReader):
     """One object in one process for the life of a query; copies of it go to the tasks and only read."""
 
-    def __init__(
-        self, options: ReadOptions, directory: str, away_s: float, table: FunctionTable | None = None
-    ) -> None:  # fmt: skip
-        self._arguments: _Arguments = (options, directory, away_s, table)
+    def __init__(self, options: ReadOptions, job: JobOptions) -> None:
+        self._arguments: _Arguments = (options, job)
         self._options = options
-        self._table = table
-        self._away_s = away_s
+        self._job = job
+        self._table = job.table
+        self._away_s = job.away_s
         self._stream = StreamReader(options, WAIT_MS, TASK_ROWS)
         self._pacing = TriggerPacing()
-        self._files = RegistryFiles(directory)
+        self._files = RegistryFiles(job.registry)
+        #: A batch has two editions at most; one of 10,000 expressions takes longer to read than all else of a plan.
+        self._load = lru_cache(maxsize=2)(self._files.load)
         self._registry: Registry | None = None
+        self._kinds = _Kinds(-1, (), is_ordered=False, passes=False)
         #: Node -> when it was last in sight, by the steady clock, and how late it was there.
         self._sights: dict[str, float] = {}
         self._times: dict[str, int] = {}
@@ -148,11 +195,11 @@ class PartsReader(DataSourceStreamReader):
         return end
 
     def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
-        nodes = self._stream.latestOffset(start["nodes"], ReadAllAvailable())
+        nodes = self._stream.latest(start["nodes"])
         here = self._stream.in_sight()
         read = self._stream.named(start["nodes"])
         registry = self._learn(here, read)
-        is_ordered = any(entry.needs_order for entry in self._mine(registry))
+        is_ordered = self._mine(registry).is_ordered
         sizes: dict[str, int] = {}
         if is_ordered:
             nodes, sizes = self._capped(read, nodes, here, registry)
@@ -164,6 +211,7 @@ class PartsReader(DataSourceStreamReader):
             and registry.edition == start["registry"]
             and self._pacing.next_end(registry, start["time_us"]) > time_us
             and not is_waited_for
+            and not (time_us > start["time_us"] and Path(self._job.owed).exists())
         ):
             return start
         parts = ranges(read, nodes)
@@ -181,8 +229,16 @@ class PartsReader(DataSourceStreamReader):
                 held_bytes += sizes.get(part.node, 0)
         self._held, self._held_bytes = held, held_bytes
 
-    def _mine(self, registry: Registry) -> tuple[Entry, ...]:
-        return _of_kind(registry.entries, computed=self._table is not None)
+    def _mine(self, registry: Registry) -> _Kinds:
+        if registry.edition != self._kinds.edition:
+            entries = of_kind(registry.entries, computed=self._table is not None)
+            self._kinds = _Kinds(
+                registry.edition,
+                entries,
+                is_ordered=any(entry.needs_order for entry in entries),
+                passes=any(entry.expression.forwards for entry in entries),
+            )
+        return self._kinds
 
     def _capped(
         self, start: Offsets, end: Offsets, here: dict[str, Seen], registry: Registry
@@ -190,7 +246,7 @@ class PartsReader(DataSourceStreamReader):
         """Not further than may be held at once; and how many bytes that is of a journal, where it matters."""
         if self._table is not None:
             return capped(start, end, COMPUTED_ROWS_MAX), {}
-        if not any(entry.expression.forwards for entry in self._mine(registry)):
+        if not self._mine(registry).passes:
             return capped(start, end, max(0, HELD_ROWS_MAX - self._held)), {}
         end = capped(start, end, max(0, PASSED_ROWS_MAX - self._held))
         sizes: dict[str, int] = {}
@@ -214,7 +270,7 @@ class PartsReader(DataSourceStreamReader):
             offset = nodes.get(seen.journal, seen.next)
             if offset < seen.next:
                 with suppress(FeedError), open_feed(self._options.access, seen.address) as feed:
-                    self._times[seen.name] = max(self._times.get(seen.name, 0), _came_in(feed, offset))
+                    self._times[seen.name] = max(self._times.get(seen.name, 0), came_in(feed, offset))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None
@@ -263,7 +319,7 @@ class PartsReader(DataSourceStreamReader):
         with open_feed(self._options.access, seen.address) as feed:
             wanted = self._chosen(feed.expressions())
         fresh = registry.fresh(seen.name, seen.epoch, wanted)
-        beginning = near = Beginning()
+        beginning = near = ReadingStart()
         if fresh:
             beginning = self._beginning(min(since_us for _, since_us in fresh), here)
         in_order = [since_us for text, since_us in fresh if needs_order(text)]
@@ -292,7 +348,9 @@ class PartsReader(DataSourceStreamReader):
                 found[seen.journal] = first
         return found
 
-    def _beginning(self, since_us: int, here: dict[str, Seen], nearest: Mapping[str, int] | None = None) -> Beginning:
+    def _beginning(
+        self, since_us: int, here: dict[str, Seen], nearest: Mapping[str, int] | None = None
+    ) -> ReadingStart:
         """`nearest`: not before these."""
         # Of a node that is away for too long nothing is made up for: it was read up to then for others.
         complete_us = max((time_us for name, time_us in self._times.items() if name not in here), default=0)
@@ -303,56 +361,64 @@ class PartsReader(DataSourceStreamReader):
                 offset = max(first, feed.offset_at(since_us - MARGIN_US))
                 offsets.append((seen.journal, offset))
                 if 0 < offset == first:  # what came before it is gone, or too much, and may have been of interest
-                    complete_us = max(complete_us, _came_in(feed, offset))
-        return Beginning(tuple(sorted(offsets)), complete_us)
+                    complete_us = max(complete_us, came_in(feed, offset))
+        return ReadingStart(tuple(sorted(offsets)), complete_us)
 
     # -- the rows --
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PartsPartition]:
-        entries = self._mine(self._files.load(end["registry"]))
-        known = {entry.number for entry in self._files.load(start["registry"]).entries}
-        fresh = tuple(entry for entry in entries if entry.number not in known)
+        edition = end["registry"]
+        entries = self._mine(self._load(edition)).entries
         pieces = self._stream.partitions(start["nodes"], end["nodes"]) if entries else []
-        found = [PartsPartition(one, entries) for one in pieces]
-        missed = self._stream.pieces(_missed(fresh, named_as_in(start["nodes"], end["nodes"])))
-        found += [PartsPartition(one, fresh, is_missed=True) for one in missed]
-        first, *others = found or [PartsPartition(TablePartition((), ()), ())]
-        return [replace(first, tick=(end["time_us"], end["registry"])), *others]
+        found = [PartsPartition(one, edition, closed_us=start["time_us"]) for one in pieces]
+        if start["registry"] != edition:
+            following = self._load(start["registry"]).following
+            fresh = tuple(entry for entry in entries if entry.number >= following)
+            missed = self._stream.pieces(_missed(fresh, named_as_in(start["nodes"], end["nodes"])))
+            found += [PartsPartition(one, edition, following, is_missed=True) for one in missed]
+        first, *others = found or [PartsPartition(TablePartition((), ()), edition)]
+        return [replace(first, tick=(end["time_us"], edition)), *others]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, PartsPartition)
         if partition.tick is not None:
             time_us, edition = partition.tick
-            yield parts_batch([(TICK, time_us, edition.to_bytes(8, "big"))])
-        if partition.entries:
-            for rows in self._rows(partition):
-                yield parts_batch(rows)
+            said = (TICK, time_us, edition.to_bytes(8, "big"))
+            yield parts_batch([(lane, said) for lane in range(self._job.lanes)])
+        if partition.piece.parts:
+            late = LateMessages(partition.closed_us)
+            yield from map(parts_batch, self._rows(partition, late))
+            if late.count:
+                yield parts_batch([(0, (LATE, late.count, b""))])
 
-    def _rows(self, partition: PartsPartition) -> Iterator[list[Row]]:
-        # Who matches looks at every topic, and does not need this done before.
-        options = replace(self._options, topics=_filters(partition.entries), sift=False)
-        in_parts, in_order = _dealt(partition.entries)
-        if not in_order:
-            yield from matcher_of(in_parts).parts(read(partition.piece, options))
-            return
-        extracted: list[Row] = []
-        extractor, kind = extractor_of(in_order, self._table), MISSED if partition.is_missed else EXTRACTED
-        passes = any(entry.expression.forwards for entry in in_order)
-        columns = (*ORDER_COLUMNS, *rule_forwarding.COLUMNS) if passes else ORDER_COLUMNS
-
-        def batches() -> Iterator[Any]:
-            for part in partition.piece.parts:
-                piece = replace(partition.piece, parts=(part,))
-                for batch in read(piece, replace(options, columns=columns)):
-                    extracted.extend((kind, 0, values) for values in extractor.extract(part.node, batch))
-                    yield batch
-
-        for rows in matcher_of(in_parts).parts(batches()):
-            yield rows + extracted
-            extracted.clear()
+    def _rows(self, partition: PartsPartition, late: LateMessages) -> Iterator[list[LaneRow]]:
+        job = self._job
+        wanted = expressions_of(
+            ExpressionChoice(job.registry, job.run, partition.edition, partition.fresh_from, job.lanes, job.table)
+        )
+        # The matching looks at every topic, and does not need this done before.
+        options = replace(self._options, topics=wanted.filters, sift=False, columns=wanted.columns)
+        journals = (
+            (part.node, late.counted(read(replace(partition.piece, parts=(part,)), options)))
+            for part in partition.piece.parts
+        )
+        return wanted.rows(journals, MISSED if partition.is_missed else EXTRACTED)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._stream.commit(end["nodes"])
+
+
+class LateMessages:
+    """Counts the messages of a task that came in before an instant."""
+
+    def __init__(self, before_us: int) -> None:
+        self.count = 0
+        self._before = pa.scalar(before_us, pa.timestamp("us", "UTC"))
+
+    def counted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self.count += pc.sum(pc.less(batch.column("ingress_time"), self._before)).as_py() or 0
+            yield batch
 
 
 def _missed(fresh: tuple[Entry, ...], start: Offsets) -> list[Range]:
@@ -366,35 +432,3 @@ def _missed(fresh: tuple[Entry, ...], start: Offsets) -> list[Range]:
         for journal, offset in sorted(first.items())
         if offset < start.get(journal, 0)
     ]
-
-
-def _came_in(feed: FeedClient, offset: int) -> int:
-    """When the message at this offset did; 0 if it is not there."""
-    found = 0
-    for batch in feed.read(offset, offset + 1, columns=["ingress_time"]):
-        found = batch.column("ingress_time").cast(pa.int64())[0].as_py()
-    return found
-
-
-@lru_cache(maxsize=8)
-def _of_kind(entries: tuple[Entry, ...], computed: bool) -> tuple[Entry, ...]:
-    return tuple(entry for entry in entries if bool(entry.expression.function) == computed)
-
-
-@lru_cache(maxsize=8)
-def _dealt(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """Those that are computed in parts, and those that need order."""
-    return (
-        tuple(entry for entry in entries if not entry.needs_order),
-        tuple(entry for entry in entries if entry.needs_order),
-    )
-
-
-@lru_cache(maxsize=8)
-def _filters(entries: tuple[Entry, ...]) -> tuple[str, ...]:
-    """Nodes leave out the rest, if the filters are few enough to be told; one that is contained in another is not."""
-    filters = {levels_of(entry.expression.topic_filter) for entry in entries}
-    if len(filters) > FILTERS_MAX:
-        return ()
-    widest = [one for one in filters if not any(covers(other, one) for other in filters if other != one)]
-    return tuple(sorted(b"/".join(levels).decode() for levels in widest))

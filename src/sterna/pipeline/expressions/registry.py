@@ -17,7 +17,7 @@ import msgspec
 from sterna.operators.expression import Expression
 from sterna.operators.functions import NO_FUNCTIONS
 from sterna.operators.grammar import parse
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.operators.window_division import Division, division
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.feed.client import WantedExpressions
@@ -38,7 +38,7 @@ def needs_order(text: bytes) -> bool:
     return division(expression_of(text)) is not Division.BY_MESSAGE
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class ReadingStart(msgspec.Struct, frozen=True):
     """The offsets from which journals are read for a new expression."""
 
     offsets: tuple[tuple[str, int], ...] = ()
@@ -55,8 +55,8 @@ class Entry(msgspec.Struct, frozen=True):
     """The instant of subscription as the node says it."""
     since_us: int
     """The same as it was said first: a node that was killed may remember it less precisely."""
-    settings: Settings
-    beginning: Beginning
+    settings: OperatorSettings
+    beginning: ReadingStart
 
     @property
     def expression(self) -> Expression:
@@ -94,8 +94,8 @@ class Registry(msgspec.Struct, frozen=True):
         epoch: int,
         edition: int,
         wanted: WantedExpressions,
-        beginning: Beginning,
-        near: Beginning | None = None,
+        beginning: ReadingStart,
+        near: ReadingStart | None = None,
     ) -> Registry:
         """The registry with what the node wants now; `beginning` is that of all its fresh expressions, `near` of those
         that need order: their messages are all held at once."""

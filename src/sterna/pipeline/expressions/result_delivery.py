@@ -1,16 +1,16 @@
-"""Delivers results to the nodes that wait for them: one thread and one queue per node, in order.
+"""Hands results in to the nodes that wait for them, from the task that has made them.
 
-A result leaves its queue when the node's journal has it.  A node drops results it already has, so after a crash all
-uncertain results are handed in again.  Delivery waits for a slow node (`make_room`); a node that is away delays no
-other.
+A result is owed until the node's journal has it.  A node drops results it already has, so after a crash all uncertain
+results are handed in again.  A task waits for a slow node; a node that is away delays no other, and its results wait in
+the state of the lane for a later batch.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from sterna.pipeline.errors import NodesMissing
@@ -21,72 +21,72 @@ from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.nodes import open_feed, survey
 
 OWED_MAX, OWED_BYTES_MAX = 100_000, 256 * 1024 * 1024
-"""Results that wait for one node; with more than that, a node that is away loses the oldest."""
+"""Results of a lane that wait for one node; with more than that, a node that is away loses the oldest."""
 AT_ONCE, BYTES_AT_ONCE = 1000, 8 * 1024 * 1024
 AGAIN_S = 0.5
+NODES_AT_ONCE = 16
 
 Tell = Callable[[str], None]
+
+
+class OwedResults:
+    """Results that nodes are not known to have, in order."""
+
+    def __init__(self) -> None:
+        self.by_node: dict[str, deque[ExpressionResult]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_node.values()))
+
+    def add(self, results: Iterable[ExpressionResult]) -> None:
+        for result in results:
+            self.by_node.setdefault(result.node, deque()).append(result)
+
+    def all(self) -> list[ExpressionResult]:
+        return [result for owed in self.by_node.values() for result in owed]
+
+    def keep(self, waiting: Collection[str] | None) -> None:
+        """Other nodes have taken all of theirs, if anybody knows."""
+        if waiting is not None:
+            self.by_node = {node: owed for node, owed in self.by_node.items() if node in waiting}
+
+    def lose_oldest(self) -> dict[str, int]:
+        """How many of which node, where there are more than may wait."""
+        lost = {}
+        for node, owed in self.by_node.items():
+            size, before = sum(result.size for result in owed), len(owed)
+            while len(owed) > OWED_MAX or size > OWED_BYTES_MAX:
+                size -= owed.popleft().size
+            if len(owed) < before:
+                lost[node] = before - len(owed)
+        return lost
 
 
 class NodeDelivery:
     """One node's."""
 
-    def __init__(self, node: str, options: ReadOptions, tell: Tell) -> None:
+    def __init__(self, node: str, options: ReadOptions) -> None:
         self._node = node
         self._options = options
-        self._tell = tell
-        self._trouble = ""
-        self._lock = threading.Condition()
-        self._owed: deque[ExpressionResult] = deque()
-        self._bytes = 0
         self._feed: FeedClient | None = None
-        threading.Thread(target=self._run, name=f"results for {node}", daemon=True).start()
+        self._not_before_s = 0.0
+        #: Why its results wait, if they do.
+        self.trouble = ""
 
-    def add(self, results: Iterable[ExpressionResult]) -> None:
-        lost = 0
-        with self._lock:
-            for result in results:
-                self._owed.append(result)
-                self._bytes += result.size
-            while self._trouble and not self._has_room():
-                self._bytes -= self._owed.popleft().size
-                lost += 1
-            self._lock.notify_all()
-        if lost:
-            self._tell(
-                f"node {self._node} is away, and {lost} results for it are lost: "
-                f"{OWED_MAX} wait already, or {OWED_BYTES_MAX} bytes"
-            )
-
-    def _has_room(self) -> bool:
-        return len(self._owed) <= OWED_MAX and self._bytes <= OWED_BYTES_MAX
-
-    def owed(self) -> list[ExpressionResult]:
-        with self._lock:
-            return list(self._owed)
-
-    def wait_empty(self, within_s: float) -> bool:
-        with self._lock:
-            return self._lock.wait_for(lambda: not self._owed, within_s)
-
-    def make_room(self) -> None:
-        """Come back when it is not too much that waits, or nobody knows for how long it will."""
-        with self._lock:
-            self._lock.wait_for(lambda: self._has_room() or self._trouble)
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                self._lock.wait_for(lambda: self._owed)
-                some = list(islice(_fitting(self._owed), AT_ONCE))
-            if not self._deliver(some):
-                time.sleep(AGAIN_S)
-                continue
-            with self._lock:
-                had = set(map(id, some))
-                while self._owed and id(self._owed[0]) in had:
-                    self._bytes -= self._owed.popleft().size
-                self._lock.notify_all()
+    def hand_in(self, owed: deque[ExpressionResult]) -> None:
+        """As many as it takes; one that has just kept us waiting in vain is left alone for as long."""
+        begun_s = time.monotonic()
+        if begun_s < self._not_before_s:
+            return
+        self.trouble = ""
+        while owed and not self.trouble:
+            some = list(islice(_fitting(owed), AT_ONCE))
+            if self._deliver(some):
+                for _ in some:
+                    owed.popleft()
+        if owed:
+            ended_s = time.monotonic()
+            self._not_before_s = ended_s + max(AGAIN_S, ended_s - begun_s)
 
     def _deliver(self, some: list[ExpressionResult]) -> bool:
         """Does the node have them, or not want them?"""
@@ -98,21 +98,18 @@ class NodeDelivery:
                 self._feed = open_feed(self._options.access, found.address)
             self._feed.hand_in([_said(one) for one in some])
         except FeedRefused as error:
-            self._say(str(error))
-            return error.code == "operators"
+            if error.code == "operators":
+                return True
+            self.trouble = str(error)
         except (FeedError, NodesMissing) as error:
-            self._feed = None  # it may come back elsewhere
-            self._say(str(error))
-            return False
-        self._trouble = ""
-        return True
+            self.close()  # it may come back elsewhere
+            self.trouble = str(error)
+        return not self.trouble
 
-    def _say(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            with self._lock:
-                self._trouble = trouble
-                self._lock.notify_all()
-            self._tell(f"results for node {self._node} wait: {trouble}")
+    def close(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
 
 
 def _said(one: ExpressionResult) -> tuple[object, ...]:
@@ -132,27 +129,35 @@ def _fitting(owed: Iterable[ExpressionResult]) -> Iterator[ExpressionResult]:
 
 
 class ResultDelivery:
+    """Of one process, to all nodes; connections are kept."""
+
     def __init__(self, options: ReadOptions, tell: Tell) -> None:
         self._options = options
         self._tell = tell
         self._by_node: dict[str, NodeDelivery] = {}
+        self._told: dict[str, str] = {}
 
-    def add(self, results: Iterable[ExpressionResult]) -> None:
-        by_node: dict[str, list[ExpressionResult]] = {}
-        for result in results:
-            by_node.setdefault(result.node, []).append(result)
-        for node, some in by_node.items():
-            if node not in self._by_node:
-                self._by_node[node] = NodeDelivery(node, self._options, self._tell)
-            self._by_node[node].add(some)
+    def hand_in(self, owed: OwedResults) -> list[str]:
+        """Comes back with the names of nodes that have not taken everything."""
+        waiting = [node for node, some in owed.by_node.items() if some]
+        those = [self._by_node.setdefault(node, NodeDelivery(node, self._options)) for node in waiting]
+        if len(those) == 1:
+            those[0].hand_in(owed.by_node[waiting[0]])
+        elif those:
+            with ThreadPoolExecutor(min(NODES_AT_ONCE, len(those))) as pool:
+                list(pool.map(NodeDelivery.hand_in, those, [owed.by_node[node] for node in waiting]))
+        for node, one in zip(waiting, those, strict=True):
+            if one.trouble and one.trouble != self._told.get(node):
+                self._tell(f"results for node {node} wait: {one.trouble}")
+            self._told[node] = one.trouble
+        for node, lost in owed.lose_oldest().items():
+            self._tell(
+                f"node {node} is away, and {lost} results for it are lost: "
+                f"{OWED_MAX} wait already, or {OWED_BYTES_MAX} bytes"
+            )
+        owed.by_node = {node: some for node, some in owed.by_node.items() if some}
+        return list(owed.by_node)
 
-    def owed(self) -> list[ExpressionResult]:
-        return [result for one in self._by_node.values() for result in one.owed()]
-
-    def make_room(self) -> None:
+    def close(self) -> None:
         for one in self._by_node.values():
-            one.make_room()
-
-    def wait_empty(self, within_s: float) -> bool:
-        deadline = time.monotonic() + within_s
-        return all(one.wait_empty(max(0.0, deadline - time.monotonic())) for one in self._by_node.values())
+            one.close()

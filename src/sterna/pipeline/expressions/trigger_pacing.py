@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from heapq import heapify, heapreplace
 
 from sterna.operators.windows import window_end
 from sterna.pipeline.expressions.registry import Registry
-from sterna.pipeline.source.nodes import Seen, Watch
+from sterna.pipeline.source.nodes import OffsetWatch, Seen
 
 PACE_S = 1.0
 """From one batch to the next, while no window ends."""
@@ -36,14 +37,14 @@ class TriggerPacing:
         #: The news of before: if nobody learned of it, somebody is away.
         self._known_news: set[tuple[str, int, int]] = set()
         self._edition = -1
-        self._windows: set[tuple[int, int]] = set()
+        self._ends = WindowEnds(set())
         self._pace_s = PACE_S
 
     def begin(self) -> None:
         self._begun_s = time.monotonic()
         self._is_running = True
 
-    def rest(self, watch: Watch, registry: Registry, time_us: int) -> None:
+    def rest(self, watch: OffsetWatch, registry: Registry, time_us: int) -> None:
         """Come back when a batch is due that goes on from `time_us`."""
         now_s = time.monotonic()
         if self._is_running:
@@ -70,11 +71,30 @@ class TriggerPacing:
     def next_end(self, registry: Registry, time_us: int) -> int:
         """Of the first window that ends after this instant."""
         if registry.edition != self._edition:
-            self._edition, self._windows = registry.edition, windows_of(registry)
+            self._edition, self._ends = registry.edition, WindowEnds(windows_of(registry))
             is_brisk = any(entry.expression.periodic is None for entry in registry.entries)
             self._pace_s = BRISK_S if is_brisk else PACE_S
-        ends = (window_end(time_us, anchor_us, length_us) for anchor_us, length_us in self._windows)
-        return min(ends, default=NEVER_US)
+        return self._ends.next_after(time_us)
+
+
+class WindowEnds:
+    """The next end of each of many windows: as time passes, only those that have ended are looked at."""
+
+    def __init__(self, windows: set[tuple[int, int]]) -> None:
+        """Anchors and lengths."""
+        self._windows = windows
+        self._ends: list[tuple[int, int, int]] = []
+        self._time_us = NEVER_US
+
+    def next_after(self, time_us: int) -> int:
+        if time_us < self._time_us:
+            self._ends = [(window_end(time_us, *window), *window) for window in self._windows]
+            heapify(self._ends)
+        self._time_us = time_us
+        while self._ends and self._ends[0][0] <= time_us:
+            _, anchor_us, length_us = self._ends[0]
+            heapreplace(self._ends, (window_end(time_us, anchor_us, length_us), anchor_us, length_us))
+        return self._ends[0][0] if self._ends else NEVER_US
 
 
 def is_over(nodes: Mapping[str, Seen], end_us: int) -> bool:

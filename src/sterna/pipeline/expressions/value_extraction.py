@@ -7,7 +7,6 @@ the task, however long the payloads are.  The driver orders them later (`ordered
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -148,9 +147,3 @@ def _encoded(
     return msgspec.msgpack.encode(
         ExtractedValues(journal, reading, names, places.tolist(), times.tolist(), offsets.tolist(), values, left_out)
     )
-
-
-@lru_cache(maxsize=8)
-def extractor_of(entries: tuple[Entry, ...], table: FunctionTable | None) -> ValueExtractor:
-    """A worker keeps what it has prepared for an edition."""
-    return ValueExtractor(entries, table)

@@ -22,11 +22,12 @@ import pyarrow as pa
 from sterna.journal.columns import SCHEMA as JOURNAL_SCHEMA
 from sterna.journal.filter_set import FilterSet
 from sterna.journal.table import TABLE_SCHEMA
-from sterna.node.feed_pieces import Question, table_of, unpack
+from sterna.node.feed_pieces import FeedQuestion, table_of, unpack
 from sterna.node.feed_proofs import NONCE_BYTES, node_proof, reader_proof
 from sterna.node.feed_records import unpack_records
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.pipeline.feed.errors import Busy, FeedError, FeedRefused, Trimmed, Unreachable
+from sterna.runtime.feed.audit_outcomes import AuditOutcome
 from sterna.vocabulary.errors import JournalCorrupt
 
 VERSION = 1
@@ -39,7 +40,16 @@ ANSWER_BYTES_MAX = 1 << 26
 GREETING_BYTES_MAX = 1 << 16
 """No node sends more at once; who does is no node."""
 
-__all__ = ["TABLE_SCHEMA", "ConnectionLost", "FeedClient", "ParquetFile", "ReadEnd", "Status", "WantedExpressions"]
+__all__ = [
+    "TABLE_SCHEMA",
+    "ConnectionLost",
+    "FeedClient",
+    "ParquetFile",
+    "ReadEnd",
+    "RegisteredReader",
+    "Status",
+    "WantedExpressions",
+]
 
 _LENGTH_BYTES = 4
 #: Words of goodbye that say nothing against the next request.
@@ -89,10 +99,23 @@ class ReadEnd(msgspec.Struct, frozen=True):
     """Messages of the range whose bytes on the node's disk are damaged."""
 
 
+class RegisteredReader(msgspec.Struct, frozen=True):
+    """A named reader as a node knows it."""
+
+    name: str
+    started: int
+    """The offset at which it was registered."""
+    committed: int
+    behind: int
+    """Messages that it has not committed."""
+    lost: int = 0
+    """Messages that retention took before it had read them, until it goes past them."""
+
+
 class WantedExpressions(msgspec.Struct, frozen=True):
     """Expressions that Spark is to compute for a node."""
 
-    settings: Settings
+    settings: OperatorSettings
     expressions: list[tuple[bytes, int]]
     """With the instant of subscription, in microseconds."""
 
@@ -110,7 +133,7 @@ class ParquetFile(msgspec.Struct, frozen=True):
 
 
 # msgspec looks a type up when it is first used, and crashes if two threads do that at once: so it is done here.
-for _kind in (Status, ReadEnd, WantedExpressions, ParquetFile):
+for _kind in (Status, ReadEnd, RegisteredReader, WantedExpressions, ParquetFile):
     msgspec.msgpack.Decoder(_kind)
 
 
@@ -173,6 +196,10 @@ class FeedClient:
         """Nothing below `offset` is needed any more; where this reader stands now."""
         return int(self._ask({"op": "commit", "offset": offset})["offset"])
 
+    def readers(self) -> list[RegisteredReader]:
+        """Everybody who is registered at this node."""
+        return msgspec.convert(self._ask({"op": "readers"})["readers"], list[RegisteredReader])
+
     def forget(self) -> None:
         """This reader will not come again."""
         self._ask({"op": "forget"})
@@ -202,12 +229,16 @@ class FeedClient:
         until_us: int | None = None,
         columns: Sequence[str] | None = None,
         *,
+        publishers: Sequence[str] | None = None,
+        qos: Sequence[int] | None = None,
         sift: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """The messages of [start, stop) that match, in order.  `last_read` tells how it ended.  With `sift` off, some
         that do not match are among them: nodes leave out what they can without looking at each message."""
         interest = None if filters is None or not sift else FilterSet(one.encode() for one in filters)
-        question = Question(start, stop, interest, since_us, until_us)
+        named = None if publishers is None else frozenset(one.encode() for one in publishers)
+        levels = None if qos is None else frozenset(qos)
+        question = FeedQuestion(start, stop, interest, since_us, until_us, publishers=named, qos=levels)
         asked = {
             "op": "read",
             "start": start,
@@ -215,6 +246,8 @@ class FeedClient:
             "filters": None if filters is None else list(filters),
             "since_us": since_us,
             "until_us": until_us,
+            "publishers": None if publishers is None else list(publishers),
+            "qos": None if qos is None else list(qos),
         }
         self.last_read = None
         self._ask(asked)
@@ -234,15 +267,20 @@ class FeedClient:
         found: WantedExpressions = _as(WantedExpressions, self._ask({"op": "expressions"}), self)
         return found
 
-    def reach(self, start: int, bytes_max: int) -> tuple[int, int]:
-        """How far about so many bytes of the journal go from there, one frame at least, and how many they are."""
-        found = self._ask({"op": "reach", "start": start, "bytes": bytes_max})
+    def reach(self, start: int, bytes_max: int, stop: int | None = None) -> tuple[int, int]:
+        """How far about so many bytes of the journal go from there, one frame at least and not beyond `stop`, and how
+        many they are."""
+        found = self._ask({"op": "reach", "start": start, "bytes": bytes_max, "stop": stop})
         return int(found["offset"]), int(found["bytes"])
 
     def hand_in(self, results: Sequence[Sequence[object]]) -> None:
         """(expression, number, payload), and of a message that passed (topic, qos, properties, expires_us) behind it;
         comes back when the node's journal has them, each once."""
         self._ask({"op": "results", "results": results})
+
+    def tell_audit(self, outcome: AuditOutcome) -> None:
+        """For people who look at the node's dashboard; FeedRefused by a node of an earlier release."""
+        self._ask({"op": "audited", "audit": msgspec.to_builtins(outcome)})
 
     def segments(self) -> list[tuple[int, int]]:
         """The places between which the records of each segment of the journal lie, oldest first."""
@@ -271,7 +309,7 @@ class FeedClient:
         self.last_read = _as(ReadEnd, end, self)
 
     def _batches(
-        self, connection: _FeedConnection, question: Question, columns: Sequence[str] | None
+        self, connection: _FeedConnection, question: FeedQuestion, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         node = connection.node
         try:

@@ -11,12 +11,13 @@ from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
-from sterna.pipeline.audit.contract import SKEW_S, judge, offending, summary
+from sterna.pipeline.audit.contract import SKEW_S, idle, judge, offending, summary
 from sterna.pipeline.audit.node_records import read_records
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.jobs.query import messages
+from sterna.pipeline.jobs.query import messages, of_time
+from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.topic_condition import matches
 
 _COLUMNS = ("topic", "qos", "publisher", "origin", "epoch", "sequence", "ingress_time")
 
@@ -33,12 +34,14 @@ class Audit:
     """Whose clients are audited."""
     silent: list[str]
     """Nodes that note no deliveries: nothing can be said of their clients."""
+    idle: DataFrame
+    """Clients that are subscribed and had nothing to get."""
 
 
 def audit_network(
     spark: SparkSession,
     source: Mapping[str, str],
-    archive: Path | None = None,
+    archive: str | Path | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     skew_s: float = SKEW_S,
@@ -52,17 +55,18 @@ def audit_network(
         raise PipelineError(
             f"no deliveries are noted by {', '.join(records.silent)}; set deliveries = true in [journal]"
         )
-    told = messages(spark, _told(source, archive, since), archive).select(*_COLUMNS).where("qos > 0")
-    if since is not None:
-        told = told.where(f.col("ingress_time") >= f.lit(since))
-    if until is not None:
-        told = told.where(f.col("ingress_time") < f.lit(until))
+    topics = ReadOptions.parse(source, streaming=False).topics
+    told = messages(spark, _told(source, archive, since), archive, topics, since, until).select(*_COLUMNS)
+    told = of_time(told, since, until).where("qos > 0")
+    if topics:
+        told = told.where(matches(topics))  # of the archive; nodes send no others
     judged = judge(told, records.subscriptions, records.deliveries, skew_s=skew_s)
     audited = [name for name in records.nodes if name not in records.silent]
-    return Audit(summary(judged, records.deliveries), judged, audited, records.silent)
+    table = summary(judged, records.deliveries)
+    return Audit(table, judged, audited, records.silent, idle(table, records.subscriptions))
 
 
-def _told(source: Mapping[str, str], archive: Path | None, since: datetime | None) -> dict[str, str]:
+def _told(source: Mapping[str, str], archive: str | Path | None, since: datetime | None) -> dict[str, str]:
     """Where there is no archive, nodes need not send what is of no interest."""
     if archive is not None:
         return dict(source)

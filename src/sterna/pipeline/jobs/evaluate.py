@@ -1,7 +1,8 @@
 """The evaluation job: answers an expression over the past, from archive and journals, as a node would have.
 
 The stream is every stored message, in the order of `ingress_time`; windows begin at `since`, or follow the clock.  If
-the expression can be computed in parts, tasks compute parts of the messages they read and one task merges them.  If it
+the expression can be computed in parts, tasks compute parts of the messages they read, tasks merge the parts of the
+windows that they are given, and one task takes the windows in order: operators outside the period may look back.  If it
 has a difference to a topic's previous value inside, each topic goes to one task.  Otherwise all messages go through
 one task.  Functions are called in all tasks, and only their numbers go through that one.
 """
@@ -19,6 +20,7 @@ from pyspark.sql import functions as f
 from sterna.operators.window_division import Division, division
 from sterna.pipeline.expressions.batch_evaluation import (
     Evaluation,
+    joined_parts,
     numbers_of_messages,
     parts_of,
     results_of_messages,
@@ -37,7 +39,7 @@ _Step = Callable[[Evaluation, Iterable[Any]], Iterator[Any]]
 
 
 def evaluate(
-    spark: SparkSession, question: Evaluation, source: Mapping[str, str] | None, archive: Path | None = None
+    spark: SparkSession, question: Evaluation, source: Mapping[str, str] | None, archive: str | Path | None = None
 ) -> DataFrame:
     """The results, in order: (time, topic, payload).  At least one of source and archive must be named."""
     told = _messages(spark, question, source, archive)
@@ -48,12 +50,14 @@ def evaluate(
         return _in_one_task(told, _ORDER).mapInArrow(_step(results_of_messages, question), _RESULTS)
     if how is Division.BY_TOPIC:
         told = told.repartition("topic").sortWithinPartitions(*_ORDER)
-    parts = told.mapInArrow(_step(parts_of, question), _PARTS)
+    parts = told.mapInArrow(_step(parts_of, question), _PARTS).where(f.col("end_us") <= question.until_us)
+    windows = parts.repartition("end_us").sortWithinPartitions("end_us")
+    parts = windows.mapInArrow(_step(joined_parts, question), _PARTS)
     return _in_one_task(parts, ("end_us",)).mapInArrow(_step(results_of_parts, question), _RESULTS)
 
 
 def _messages(
-    spark: SparkSession, question: Evaluation, source: Mapping[str, str] | None, archive: Path | None
+    spark: SparkSession, question: Evaluation, source: Mapping[str, str] | None, archive: str | Path | None
 ) -> DataFrame:
     since, until = (datetime.fromtimestamp(at_us / 1e6, UTC) for at_us in (question.since_us, question.until_us))
     if source is not None:
@@ -61,9 +65,7 @@ def _messages(
         source = {**source, "topics": question.expression.topic_filter.decode()}
         if archive is None:
             source |= {"startingOffsets": since.isoformat(), "columns": ",".join(_COLUMNS)}
-    told = messages(spark, source, archive)
-    if archive is not None:
-        told = told.where((f.col("date") >= f.lit(since.date())) & (f.col("date") <= f.lit(until.date())))
+    told = messages(spark, source, archive, [question.expression.topic_filter.decode()], since, until)
     instant = f.unix_micros("ingress_time")
     return told.select(*_COLUMNS).where((instant >= question.since_us) & (instant < question.until_us))
 

@@ -7,6 +7,7 @@ under the same client id adds nothing.  Another broker publishes repeated messag
 
 from __future__ import annotations
 
+import math
 import ssl
 import threading
 import time
@@ -29,6 +30,7 @@ SEQUENCE = "sterna-sequence"
 UNDER_WAY_MAX = 1000
 """Messages sent and not acknowledged."""
 KEEP_ALIVE_S = 30
+EXPIRY_MAX_S = (1 << 32) - 1
 RELEASED_BEFORE = 0x92
 """Packet identifier not found: the answer to a PUBREL that comes again."""
 
@@ -93,6 +95,8 @@ class NumberedPublisher:
 
     def publish(self, messages: Iterable[Outgoing]) -> None:
         for message in messages:
+            if message.expires_s is not None and message.expires_s <= time.time():
+                continue  # nobody may have it any more
             self._wait_for(lambda: len(self._under_way) < self._window)
             self._send(message)
 
@@ -105,6 +109,9 @@ class NumberedPublisher:
         told.UserProperty = [(SEQUENCE, f"{self._batch}.{message.row}"), *message.properties]
         if message.content_type is not None:
             told.ContentType = message.content_type
+        if message.expires_s is not None:
+            left_s = math.ceil(message.expires_s - time.time())
+            told.MessageExpiryInterval = min(max(left_s, 1), EXPIRY_MAX_S)
         with self._changed:
             if not self._under_way:
                 self._heard_at = time.monotonic()  # it had nothing to answer: its silence begins now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sterna.mqtt.topics import is_control, is_reserved, is_topic_name
@@ -10,7 +11,7 @@ from sterna.pipeline.errors import BadRow
 from sterna.vocabulary.errors import ConfigurationError
 
 REQUIRED = ("topic", "payload")
-OPTIONAL = ("qos", "retain", "properties", "content_type", "user_properties")
+OPTIONAL = ("qos", "retain", "properties", "content_type", "user_properties", "expiry_time")
 
 _TOPIC_LEVELS_MAX, _TOPIC_BYTES_MAX = 128, 65535
 
@@ -25,6 +26,8 @@ class Outgoing(NamedTuple):
     retain: bool
     properties: Sequence[tuple[str, str]]
     content_type: str | None
+    expires_s: float | None = None
+    """After this instant nobody may have it any more."""
 
 
 def check_columns(columns: Sequence[str]) -> None:
@@ -48,7 +51,8 @@ def _messages(batch: Any, first_row: int) -> Iterator[Outgoing]:
     columns = {name: batch.column(name).to_pylist() for name in names}
     nothing = [None] * batch.num_rows
     lists = [columns.get(name, nothing) for name in REQUIRED + OPTIONAL]
-    for number, (topic, payload, qos, retain, properties, content_type, pairs) in enumerate(zip(*lists, strict=True)):
+    for number, row in enumerate(zip(*lists, strict=True)):
+        topic, payload, qos, retain, properties, content_type, pairs, expiry = row
         yield Outgoing(
             first_row + number,
             topic,
@@ -57,7 +61,16 @@ def _messages(batch: Any, first_row: int) -> Iterator[Outgoing]:
             bool(retain),
             _pairs(properties) if pairs is None else tuple((pair["key"], pair["value"]) for pair in pairs),
             content_type,
+            _instant(expiry, first_row + number),
         )
+
+
+def _instant(value: Any, row: int) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise BadRow(f"row {row} of the partition is no message: its expiry_time is no timestamp")
+    return value.timestamp()
 
 
 def _pairs(properties: Any) -> tuple[tuple[str, str], ...]:

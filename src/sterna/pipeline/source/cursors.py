@@ -12,10 +12,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
-from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.feed.errors import FeedError
 from sterna.pipeline.offsets import Offsets
 from sterna.pipeline.options import Access
+from sterna.pipeline.source.kept_feeds import KeptFeeds
 from sterna.pipeline.source.nodes import Seen, open_feed
 from sterna.runtime.feed.cursors import replace_shared_file
 
@@ -38,7 +38,7 @@ class Cursors:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._feeds: dict[str, FeedClient] = {}
+        self._feeds = KeptFeeds(access)
         self._telling: Future[None] | None = None
         self._told_at = -TELL_S
         self._teller = ThreadPoolExecutor(1, "cursors")
@@ -48,7 +48,17 @@ class Cursors:
         if not self._access.is_named:
             return offset
         with open_feed(self._access, seen.address) as feed:
-            return feed.register(offset)
+            place = feed.register(offset)
+        if place != offset:
+            log.warning(
+                'reader "%s" is known to node %s and goes on there at %d, not at %d as startingOffsets would have it; '
+                "sterna readers forget makes it begin anew",
+                self._access.reader,
+                seen.name,
+                place,
+                offset,
+            )
+        return place
 
     def commit(self, nodes: Mapping[str, Seen], offsets: Offsets, *, at_once: bool) -> None:
         """Best effort: a node that does not hear of it keeps its messages longer, and that is all.
@@ -70,8 +80,6 @@ class Cursors:
         for name, address in addresses.items():
             offset = offsets[name]
             try:
-                if address not in self._feeds:
-                    self._feeds[address] = open_feed(self._access, address)
-                self._feeds[address].commit(offset)
+                self._feeds.at(address).commit(offset)
             except FeedError as error:
                 log.warning("%s did not hear that %s has read up to %d: %s", name, self._access.reader, offset, error)

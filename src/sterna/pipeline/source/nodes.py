@@ -1,8 +1,8 @@
 """The nodes of a network as the driver of a query sees them.
 
-Nodes are found through each other.  `survey` asks each of them once.  `Watch` keeps a thread per node that waits at
-the node for news, so a query learns of a message when it is committed and sends nothing while nothing happens.  A node
-that does not answer is asked again every second; until it answers, it is missing from what the driver sees.
+Nodes are found through each other.  `survey` asks each of them once.  `OffsetWatch` keeps a thread per node that waits
+at the node for news, so a query learns of a message when it is committed and sends nothing while nothing happens.  A
+node that does not answer is asked again every second; until it answers, it is missing from what the driver sees.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def sealed_files(access: Access, seen: Seen) -> list[ParquetFile]:
         return feed.parquet()[1]
 
 
-class Watch:
+class OffsetWatch:
     """The newest that is known of every node.  Its threads end with the process."""
 
     def __init__(self, access: Access, addresses: Iterable[str], wait_ms: int = WAIT_MS) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from sterna.pipeline.conditions import asked_of_nodes, columns_of, rows_that_hold
 from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed.client import FeedClient, ReadEnd
 from sterna.pipeline.feed.errors import Busy, FeedError, Trimmed, Unreachable
@@ -48,7 +49,8 @@ class _Reading:
         self._identity = identity_of(piece.node)
         self._address = address
         self._options = options
-        self._columns = tuple(dict.fromkeys((*options.columns, "offset")))
+        self._columns = tuple(dict.fromkeys((*options.columns, "offset", *columns_of(options.conditions))))
+        self._asked = asked_of_nodes(options.topics, options.conditions)
         self._patient_until: float | None = None
         self.offset = piece.start
         """The next one that has not been handed out."""
@@ -59,15 +61,14 @@ class _Reading:
         feed = _idle.pop(key, None) or open_feed(*key)
         finished = False
         try:
-            filters = self._options.topics or None
             self._asked_from = self.offset
-            for batch in feed.read(
-                self.offset, self._piece.stop, filters, columns=self._columns, sift=self._options.sift
-            ):
+            for batch in self._batches(feed):
                 self._check_journal(feed)
                 self._patient_until = None
                 behind = batch.column("offset")[-1].as_py() + 1
-                yield only(batch, self._options.columns)
+                wanted = rows_that_hold(batch, self._options.conditions)
+                if wanted.num_rows:
+                    yield only(wanted, self._options.columns)
                 self.offset = behind
             finished = True
             self._check_journal(feed)
@@ -80,6 +81,20 @@ class _Reading:
                 _idle[key] = feed
             else:
                 feed.close()
+
+    def _batches(self, feed: FeedClient) -> Iterator[Any]:
+        asked = self._asked
+        return feed.read(
+            self.offset,
+            self._piece.stop,
+            asked.filters,
+            asked.since_us,
+            asked.until_us,
+            self._columns,
+            publishers=asked.publishers,
+            qos=asked.qos,
+            sift=self._options.sift,
+        )
 
     def _check_journal(self, feed: FeedClient) -> None:
         """Offsets mean something in their own journal: one in memory ends when its node is started again, another one

@@ -6,18 +6,21 @@ the tasks.  A batch is exactly the ranges between two offsets, so a batch that r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from sterna.pipeline.conditions import are_of, asked_of_nodes, bounds
 from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed.errors import FeedError, Unreachable
 from sterna.pipeline.offsets import (
@@ -26,6 +29,7 @@ from sterna.pipeline.offsets import (
     Offsets,
     OffsetSpec,
     Range,
+    TaskCut,
     advance,
     capped,
     identity_of,
@@ -34,14 +38,17 @@ from sterna.pipeline.offsets import (
     node_of,
     packed,
     ranges,
+    without_cut,
 )
-from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.options import NO_LIMITS, ReadOptions, TriggerLimits
 from sterna.pipeline.source.cursors import Cursors
-from sterna.pipeline.source.gaps import FORGOTTEN, REPLACED, JournalGap, lose, make_room
+from sterna.pipeline.source.gaps import FORGOTTEN, LATE, REPLACED, JournalGap, lose, make_room, note
+from sterna.pipeline.source.journal_sizes import JournalSizes
+from sterna.pipeline.source.kept_feeds import KeptFeeds
 from sterna.pipeline.source.nodes import (
     WAIT_MS,
+    OffsetWatch,
     Seen,
-    Watch,
     ask,
     by_journal,
     check_place,
@@ -51,8 +58,10 @@ from sterna.pipeline.source.nodes import (
     survey,
     whole_network,
 )
+from sterna.pipeline.source.pushed_filters import divided
 from sterna.pipeline.source.range_reader import read_range
 from sterna.pipeline.source.sealed_segments import SealedRange, before_the_journal, read_sealed
+from sterna.pipeline.source.time_alignment import TimeAlignment
 from sterna.pipeline.worker_tuning import settle
 
 NEWS_S = 0.25
@@ -69,15 +78,19 @@ class TablePartition(InputPartition):
 
 
 def plan(
-    start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str, Seen], task_rows: int = SPLIT_ROWS_MIN
+    pieces: list[Range], cut: TaskCut, nodes: Mapping[str, Seen], task_rows: int = SPLIT_ROWS_MIN
 ) -> list[TablePartition]:
     addresses = {seen.name: seen.address for seen in nodes.values()}
     return [
         TablePartition(
             tuple(parts), tuple((part.node, at) for part in parts if (at := addresses.get(node_of(part.node))))
         )
-        for parts in packed(ranges(start, end), options.tasks, task_rows)
+        for parts in packed(pieces, cut, task_rows)
     ]
+
+
+#: A task for nothing, rather than no task: Spark then has the table's columns even if no node has a message.
+NOTHING = TablePartition((), ())
 
 
 def read(piece: TablePartition, options: ReadOptions) -> Iterator[Any]:
@@ -99,9 +112,13 @@ class BatchReader(DataSourceReader):
 
     def _plan(self) -> list[TablePartition]:
         options = self._options
+        asked = asked_of_nodes(options.topics, options.conditions)
+        if asked.is_nothing:
+            return [NOTHING]
         nodes = by_journal(whole_network(options))
         check_place(options.starting, nodes, "startingOffsets")
         check_place(options.ending, nodes, "endingOffsets")
+        nodes = {name: seen for name, seen in nodes.items() if are_of(seen.name, options.conditions)}
         end = {name: resolve(options.access, seen, _ending(options.ending, seen)) for name, seen in nodes.items()}
         start = {name: resolve(options.access, seen, options.starting) for name, seen in nodes.items()}
         sealed: list[TablePartition] = []
@@ -110,17 +127,41 @@ class BatchReader(DataSourceReader):
                 files = before_the_journal(seen, sealed_files(options.access, seen), end[name], options)
                 sealed += [TablePartition((), (), (file,)) for file in files]
                 start[name] = max(start[name], seen.first)
-        # A task for nothing, rather than no task: Spark then has the table's columns even if no node has a message.
-        return sealed + plan(start, end, options, nodes) or [TablePartition((), ())]
+        pieces = self._narrowed(ranges(start, end), nodes, asked.since_us)
+        with closing(KeptFeeds(options.access)) as feeds:
+            sizes = JournalSizes(feeds).of(pieces, nodes)
+        return sealed + plan(pieces, options.task_size.cut(pieces, sizes), nodes) or [NOTHING]
+
+    def _narrowed(self, pieces: list[Range], nodes: Mapping[str, Seen], since_us: int | None) -> list[Range]:
+        """Without the ends of which no condition can be true."""
+        first, stop = bounds(self._options.conditions)
+        since = OffsetSpec(time_us=since_us)
+        found = []
+        for piece in pieces:
+            begin = max(piece.start, first)
+            if since_us is not None:
+                begin = max(begin, resolve(self._options.access, nodes[piece.node], since))
+            found.append(Range(piece.node, begin, min(piece.stop, stop)))
+        return [piece for piece in found if piece.rows > 0]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, TablePartition)
         return read(partition, self._options)
 
 
+class FilteringReader(BatchReader):
+    """One that Spark hands filters; see `pushed_filters`."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        understood, rest = divided(filters, self._options.columns)
+        self._options = replace(self._options, conditions=(*self._options.conditions, *understood))
+        return rest
+
+
 def _ending(place: OffsetSpec, seen: Seen) -> OffsetSpec:
     """A node that the explicit offsets do not name is read to its end."""
-    return END if place.offsets and not {seen.journal, seen.name} & set(place.named()) else place
+    is_named = bool({seen.journal, seen.name} & set(place.named()))
+    return place if is_named or not place.named() else END
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -131,11 +172,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._wait_ms = wait_ms
         self._task_rows = task_rows
         self._cursors = Cursors(options.access)
-        self._watch: Watch | None = None
+        self._watch: OffsetWatch | None = None
         self._initial: Offsets | None = None
         self._entered: Offsets = {}
         self._nodes: dict[str, Seen] = {}
         """As they were last seen."""
+        self._feeds = KeptFeeds(options.access)
+        self._sizes = JournalSizes(self._feeds)
+        self._alignment: TimeAlignment | None = None
+        if options.align is not None:
+            self._alignment = TimeAlignment(self._feeds, *options.align, self._note_late)
+        self._began_at = time.monotonic()
+        """The last batch, by the steady clock."""
         self._last: Offsets | None = None
         """Where a query ends that takes only what is there now."""
 
@@ -162,8 +210,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return in_order(begun)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self._options.most_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """Spark knows one limit at a time; this tells it that there is one, and the options say which."""
+        limits = self._options.limits
+        return ReadMaxRows(limits.rows_max or 1 << 62) if limits.are_any else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """It holds what all nodes have now: as of a batch read, none may be missing."""
@@ -171,14 +220,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = {name: seen.next for name, seen in self._nodes.items()}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        heads = self._last if self._last is not None else self._news(start)
+        """Where the next batch ends, and how it is cut; `start` itself if there is nothing for a batch yet."""
+        begin = without_cut(start)
+        limits = NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
+        end = self.latest(begin, limits.rows_min or 1)
+        if self._alignment is not None:
+            end = self._alignment.aligned(
+                self.named(begin), end, self._here(), round(time.time() * 1e6), time.monotonic()
+            )
+        if end == begin:
+            return start
+        pieces = ranges(self.named(begin), end)
+        if not self._is_due(sum(piece.rows for piece in pieces), limits):
+            return start
+        end = self._limited(self.named(begin), end, limits)
+        pieces = ranges(self.named(begin), end)
+        self._began_at = time.monotonic()
+        return self._options.task_size.cut(pieces, self._sizes.of(pieces, self._nodes)).noted_in(end)
+
+    def _note_late(self, journal: str, start: int, stop: int) -> None:
+        note(JournalGap.of(journal, start, stop, stop - start, LATE), self._options)
+
+    def _is_due(self, rows: int, limits: TriggerLimits) -> bool:
+        """Few rows wait for others, but not for ever; a batch that only enters nodes does not."""
+        if not rows or limits.rows_min is None or self._last is not None or rows >= limits.rows_min:
+            return True
+        return time.monotonic() - self._began_at >= limits.delay_s
+
+    def _limited(self, start: Offsets, end: Offsets, limits: TriggerLimits) -> Offsets:
+        if limits.rows_max is not None:
+            end = capped(start, end, limits.rows_max)
+        if limits.bytes_max is not None:
+            end = self._sizes.capped(ranges(start, end), end, self._nodes, limits.bytes_max)
+        return end
+
+    def latest(self, start: Offsets, rows_min: int = 1) -> Offsets:
+        """From `start` on as far as nodes in sight go.  Waits a little for as many rows."""
+        heads = self._last if self._last is not None else self._news(start, rows_min)
         start = self.named(start)
         heads = {name: self._checked(name, start.get(name, 0), head) for name, head in heads.items()}
         new = [name for name in heads if name not in start]
         self._check_forgotten(new, start)
         self._enter(new)
-        end = advance(start, heads, self._entered)
-        return capped(start, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+        return advance(start, heads, self._entered)
 
     def reportLatestOffset(self) -> dict[str, int] | None:
         return in_order({name: seen.next for name, seen in self._nodes.items()})
@@ -187,9 +271,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Under the names that the journals in sight have."""
         return named_as_in(offsets, [journal for journal, seen in self._nodes.items() if seen.durable])
 
-    def watch(self) -> Watch:
+    def watch(self) -> OffsetWatch:
         if self._watch is None:
-            self._watch = Watch(self._options.access, self._options.nodes, self._wait_ms)
+            self._watch = OffsetWatch(self._options.access, self._options.nodes, self._wait_ms)
         return self._watch
 
     def in_sight(self) -> dict[str, Seen]:
@@ -197,14 +281,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         here = set(self._watch.nodes()) if self._watch is not None else set()
         return {seen.name: seen for seen in self._nodes.values() if seen.name in here}
 
+    def _here(self) -> dict[str, Seen]:
+        """Journals that can be read now; where only what was there is taken, they were all found."""
+        return dict(self._nodes) if self._last is not None else by_journal(self.in_sight())
+
     def heard_of(self) -> set[str]:
         """Names of nodes that others say there are, whether they were ever in sight or not."""
         return self._watch.heard_of() if self._watch is not None else set()
 
-    def _news(self, start: Offsets) -> Offsets:
+    def _news(self, start: Offsets, rows_min: int) -> Offsets:
         """How far the nodes in sight are; waits a little while that is where the query is already."""
         watch = self.watch()
-        watch.wait_for(lambda nodes: any(seen.next > start.get(seen.journal, -1) for seen in nodes.values()), NEWS_S)
+
+        def are_new(nodes: Mapping[str, Seen]) -> bool:
+            steps = [seen.next - start.get(seen.journal, -1) for seen in nodes.values()]
+            return sum(step for step in steps if step > 0) >= rows_min
+
+        watch.wait_for(are_new, NEWS_S)
         in_sight = by_journal(watch.nodes())
         names = {seen.name for seen in in_sight.values()}
         others = {journal: seen for journal, seen in self._nodes.items() if seen.name not in names}
@@ -246,19 +339,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the rows --
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TablePartition]:
-        if not {part.node for part in ranges(start, end)} <= set(self._nodes):
+        pieces = ranges(without_cut(start), without_cut(end))
+        if not {part.node for part in pieces} <= set(self._nodes):
             with suppress(NodesMissing, FeedError):  # tasks have patience, and look for nodes themselves
                 self._nodes.update(by_journal(survey(self._options.access, self._options.nodes, all_of_them=False)))
-        return plan(start, end, self._options, self._nodes, self._task_rows)
+        return plan(pieces, TaskCut.found_in(end) or self._usual_cut, self._nodes, self._task_rows)
 
     def pieces(self, parts: Sequence[Range]) -> list[TablePartition]:
         """Other ranges, dealt out to tasks."""
-        start = {part.node: part.start for part in parts}
-        return plan(start, {part.node: part.stop for part in parts}, self._options, self._nodes, self._task_rows)
+        return plan(list(parts), self._usual_cut, self._nodes, self._task_rows)
+
+    @property
+    def _usual_cut(self) -> TaskCut:
+        return TaskCut(self._options.task_size.tasks)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, TablePartition)
         return read(partition, self._options)
 
     def commit(self, end: dict[str, int]) -> None:
-        self._cursors.commit(self._nodes, end, at_once=self._last is not None)
+        self._cursors.commit(self._nodes, without_cut(end), at_once=self._last is not None)
+
+    def stop(self) -> None:
+        self._feeds.close()

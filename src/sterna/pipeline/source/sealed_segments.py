@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from sterna.journal.filter_set import FilterSet
 from sterna.journal.table import rows_between, rows_of_interest
+from sterna.pipeline.conditions import AskedOfNodes, asked_of_nodes, columns_of, rows_that_hold
 from sterna.pipeline.errors import DataLoss, PipelineError
 from sterna.pipeline.feed.client import ParquetFile
 from sterna.pipeline.offsets import EARLIEST, OffsetSpec
@@ -29,11 +30,13 @@ BATCH_ROWS = 8192
 
 
 class SealedRange(NamedTuple):
-    """The rows of one file with offsets in [start, stop)."""
+    """The rows of one file with offsets in [start, stop) that came in from `since_us` on and before `until_us`."""
 
     path: str
     start: int
     stop: int
+    since_us: int | None = None
+    until_us: int | None = None
 
 
 def before_the_journal(seen: Seen, files: Sequence[ParquetFile], stop: int, options: ReadOptions) -> list[SealedRange]:
@@ -41,11 +44,19 @@ def before_the_journal(seen: Seen, files: Sequence[ParquetFile], stop: int, opti
     assert options.parquet is not None
     place = options.starting.for_node(seen.journal, seen.name)
     stop = min(stop, seen.first)
-    wanted = [file for file in files if file.first < stop and _is_of_interest(file, place)]
+    asked = asked_of_nodes(options.topics, options.conditions)
+    wanted = [file for file in files if file.first < stop and _is_of_interest(file, place, asked)]
     _check_nothing_is_missing(seen, place, files, options)
     start = _start(place)
+    until_us = options.ending.for_node(seen.journal, seen.name).time_us
     return [
-        SealedRange(str(_within(Path(options.parquet), file.name, seen)), max(file.first, start), min(file.stop, stop))
+        SealedRange(
+            str(_within(Path(options.parquet), file.name, seen)),
+            max(file.first, start),
+            min(file.stop, stop),
+            place.time_us,
+            until_us,
+        )
         for file in wanted
         if file.stop > start
     ]
@@ -58,8 +69,9 @@ def _within(directory: Path, name: str, seen: Seen) -> Path:
     return directory / name
 
 
-def _is_of_interest(file: ParquetFile, place: OffsetSpec) -> bool:
-    return file.newest_us >= place.time_us if place.time_us is not None else True
+def _is_of_interest(file: ParquetFile, place: OffsetSpec, asked: AskedOfNodes) -> bool:
+    since = [at for at in (place.time_us, asked.since_us) if at is not None]
+    return all(file.newest_us >= at for at in since) and (asked.until_us is None or file.oldest_us < asked.until_us)
 
 
 def _start(place: OffsetSpec) -> int:
@@ -83,12 +95,12 @@ def _check_nothing_is_missing(
 
 def read_sealed(part: SealedRange, options: ReadOptions) -> Iterator[Any]:
     """The rows of a file that match, as record batches with the columns asked for."""
-    needed = dict.fromkeys((*options.columns, "offset", "topic", "ingress_time"))
+    needed = dict.fromkeys((*options.columns, "offset", "topic", "ingress_time", *columns_of(options.conditions)))
     interest = FilterSet(one.encode() for one in options.topics) if options.topics else None
     try:
         with pq.ParquetFile(part.path) as file:
             for batch in file.iter_batches(BATCH_ROWS, columns=list(needed)):
-                chosen = batch.filter(_wanted(batch, part, interest, options))
+                chosen = rows_that_hold(batch.filter(_wanted(batch, part, interest)), options.conditions)
                 if chosen.num_rows:
                     yield only(with_columns(chosen, options.columns), options.columns)
     except FileNotFoundError:
@@ -97,12 +109,12 @@ def read_sealed(part: SealedRange, options: ReadOptions) -> Iterator[Any]:
         ) from None
 
 
-def _wanted(batch: Any, part: SealedRange, interest: FilterSet | None, options: ReadOptions) -> Any:
+def _wanted(batch: Any, part: SealedRange, interest: FilterSet | None) -> Any:
     offsets = batch.column("offset")
     masks = [pc.and_(pc.greater_equal(offsets, part.start), pc.less(offsets, part.stop))]
     if interest is not None:
         masks.append(rows_of_interest(batch.column("topic").cast(pa.binary()), interest))
-    between = rows_between(batch.column("ingress_time"), options.starting.time_us, options.ending.time_us)
+    between = rows_between(batch.column("ingress_time"), part.since_us, part.until_us)
     masks += [] if between is None else [between]
     chosen = masks[0]
     for mask in masks[1:]:

@@ -14,13 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from sterna.mqtt.client_line import Accepted, ClientLine, Denied, Received, Refused
+from sterna.mqtt.client_line import ClientLine, ConnectAccepted, ConnectRefused, Denied, PublishReceived
 from sterna.runtime.config.schema import Bind
 from sterna.vocabulary.errors import ProtocolError
 
 log = logging.getLogger("sterna.control")
 
 KEEP_ALIVE_S = 20
+GATEWAY_KEEP_ALIVE_S = 60
+"""Gateways are many and say little.  One that loses its node asks at once whether that of its control line is there."""
 ANSWER_S = 5.0
 PAUSE_S = 0.2
 PAUSE_MAX_S = 5.0
@@ -42,10 +44,16 @@ class ControlAccount:
 
 class ControlLine:
     def __init__(
-        self, account: ControlAccount, filters: Sequence[bytes], came: Callable[[bytes, bytes], None], boot: int
+        self,
+        account: ControlAccount,
+        filters: Sequence[bytes],
+        came: Callable[[bytes, bytes], None],
+        boot: int,
+        keep_alive_s: int = KEEP_ALIVE_S,
     ) -> None:
         """`came` is told topic and payload of every message."""
         self._account = account
+        self._keep_alive_s = keep_alive_s
         self._filters = list(filters)
         self._came = came
         #: Two lives of a participant are two clients, so that a node does not take one for the other.
@@ -89,6 +97,11 @@ class ControlLine:
             if self._protocol is not None and self._protocol.line.is_open:
                 self._protocol.write(self._protocol.line.subscribe(topic_filter))
 
+    def doubt(self) -> None:
+        """Something suggests that the node is gone: it has to answer now."""
+        if self._protocol is not None:
+            self._protocol.ask_for_life()
+
     async def _keep(self) -> None:
         pause = PAUSE_S
         while True:
@@ -107,7 +120,7 @@ class ControlLine:
         loop = asyncio.get_running_loop()
         line = ClientLine(
             self._client_id,
-            keep_alive_s=KEEP_ALIVE_S,
+            keep_alive_s=self._keep_alive_s,
             packet_bytes=PACKET_BYTES_MAX,
             user=account.user,
             password=account.password,
@@ -124,7 +137,7 @@ class ControlLine:
             return protocol.reason
         self._protocol = protocol
         try:
-            await protocol.live()
+            await protocol.live(self._keep_alive_s / 2)
         finally:
             self._protocol = None
             protocol.close()
@@ -139,7 +152,7 @@ class ControlLine:
         protocol.write(protocol.line.subscribe(*self._filters))
         log.info("control line is up", extra={"node": self.node})
 
-    def message(self, event: Received) -> None:
+    def message(self, event: PublishReceived) -> None:
         self.received += 1
         self.received_bytes += len(event.payload) + len(event.topic)
         try:
@@ -156,22 +169,23 @@ class _Protocol(asyncio.Protocol):
         self.accepted = asyncio.Event()
         self._ended = asyncio.Event()
         self._transport: asyncio.Transport | None = None
-        self._heard = True
+        self._received = 0
+        """Times that something came."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.write(self.line.hello)
 
     def data_received(self, data: bytes) -> None:
-        self._heard = True
+        self._received += 1
         try:
             for event in self.line.feed(data):
-                if isinstance(event, Received):
+                if isinstance(event, PublishReceived):
                     self._owner.message(event)
-                elif isinstance(event, Accepted):
+                elif isinstance(event, ConnectAccepted):
                     self.accepted.set()
                     self._owner.is_up(self)
-                elif isinstance(event, Refused):
+                elif isinstance(event, ConnectRefused):
                     self._end(f"the node refuses: {event.reason}")
                 elif isinstance(event, Denied):
                     named = ", ".join(one.decode() for one in event.filters)
@@ -190,15 +204,23 @@ class _Protocol(asyncio.Protocol):
         if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             self._end("the node takes nothing")
 
-    async def live(self) -> None:
+    async def live(self, pause_s: float) -> None:
+        received = 0
         while not self._ended.is_set():
             try:
-                await asyncio.wait_for(self._ended.wait(), KEEP_ALIVE_S / 2)
+                await asyncio.wait_for(self._ended.wait(), pause_s)
             except TimeoutError:
-                if not self._heard:
-                    self._end("the node is silent")
-                self._heard = False
+                self._must_have_answered(received)
+                received = self._received
                 self.write(self.line.ping())
+
+    def ask_for_life(self) -> None:
+        self.write(self.line.ping())
+        asyncio.get_running_loop().call_later(ANSWER_S, self._must_have_answered, self._received)
+
+    def _must_have_answered(self, before: int) -> None:
+        if self._received == before:
+            self._end("the node is silent")
 
     def close(self) -> None:
         if self._transport is not None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import msgspec
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 
-from sterna.adaptation.picture import RUNNING, Distances, Picture
+from sterna.adaptation.picture import RUNNING, Picture, PictureRoundTrips
 from sterna.adaptation.reasons import Judgement, Left, Move
 from sterna.adaptation.scaling import pressures_of, thresholds
-from sterna.runtime.admin.metrics import CONTENT_TYPE
-from sterna.runtime.admin.site import AdminPage, AdminSite, Answer, Request, Right, alive, as_json, ready, text
+from sterna.runtime.admin.metrics import CONTENT_TYPE, LabelledMetric, LabelReader, single, table_exposition, two_labels
+from sterna.runtime.admin.site import AdminPage, AdminSite, Answer, Request, Right, alive, as_json, ready, reload, text
 
 if TYPE_CHECKING:
     from sterna.runtime.adaptation.coordinator_server import CoordinatorServer
@@ -96,7 +94,7 @@ def told(judgement: Judgement) -> str:
 
 def pressure(server: CoordinatorServer) -> dict[str, Any]:
     settings = server.core.tuning
-    found = pressures_of(Distances(_picture(server)), settings)
+    found = pressures_of(PictureRoundTrips(_picture(server)), settings)
     used = thresholds(settings)
     return {
         "model": settings.pressure,
@@ -173,72 +171,78 @@ def distance(server: CoordinatorServer, one: str, other: str) -> dict[str, Any] 
     }
 
 
-class _CoordinatorCollector(Collector):
+class _Scrape:
+    """The coordinator, with the picture that all metrics of one answer are of."""
+
     def __init__(self, server: CoordinatorServer) -> None:
-        self._server = server
+        self.server = server
+        self.core = server.core
+        self.picture = _picture(server)
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        server, core = self._server, self._server.core
-        picture, now = _picture(server), time.monotonic()
-        for name, meaning, value in (
-            ("leading", "1 while this coordinator leads its region.", core.leadership.is_leading),
-            ("acting", "1 while it gives orders.", core.settings.act and core.leadership.may_act(now)),
-            ("term", "The highest term it has heard of.", core.leadership.term),
-            ("gateways", "Gateways heard lately.", len(picture.gateways)),
-            ("workers_lost", "Workers not heard lately.", len(picture.lost)),
-            ("orders_under_way", "Orders that were given and are not over.", len(core.orders)),
-        ):
-            yield GaugeMetricFamily(f"sterna_coordinator_{name}", meaning, value=float(value))
-        yield from self._sites(picture)
-        yield from self._pressures()
-        yield from self._counters()
+    @property
+    def acts(self) -> bool:
+        return self.core.settings.act and self.core.leadership.may_act(time.monotonic())
 
-    def _sites(self, picture: Picture) -> Iterator[GaugeMetricFamily]:
-        outcome = self._server.core.outcome
-        running = Counter(one.site for one in picture.workers.values() if one.state in RUNNING)
-        wanted = Counter(running)
+    def running(self) -> Counter[str]:
+        """By site; every site that has a worker is there."""
+        found = Counter({one.site: 0 for one in self.picture.workers.values()})
+        found.update(one.site for one in self.picture.workers.values() if one.state in RUNNING)
+        return found
+
+    def desired(self) -> Counter[str]:
+        wanted, outcome = self.running(), self.core.outcome
         for decision in outcome.decisions if outcome is not None else ():
             kind, worker = type(decision).__name__, getattr(decision, "worker", "")
-            if worker in picture.workers:
-                wanted[picture.workers[worker].site] += {"Start": 1, "Stop": -1}.get(kind, 0)
-        for name, meaning, numbers in (
-            ("nodes_running", "Nodes that run, by site.", running),
-            ("nodes_desired", "Nodes that are to run, by site, for external scalers.", wanted),
-        ):
-            family = GaugeMetricFamily(f"sterna_coordinator_{name}", meaning, labels=["site"])
-            for site in sorted({one.site for one in picture.workers.values()}):
-                family.add_metric([site], numbers[site])
-            yield family
+            if worker in self.picture.workers:
+                wanted[self.picture.workers[worker].site] += {"Start": 1, "Stop": -1}.get(kind, 0)
+        return wanted
 
-    def _pressures(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily("sterna_coordinator_pressure", "Pressure on a worker or node.", labels=["worker"])
-        found = pressure(self._server)
-        for name, value in {**found["workers"], **found["nodes"]}.items():
-            family.add_metric([name], float("inf") if value is None else value)
-        yield family
+    def pressures(self) -> dict[str, float]:
+        found = pressure(self.server)
+        both = {**found["workers"], **found["nodes"]}
+        return {name: float("inf") if value is None else value for name, value in both.items()}
 
-    def _counters(self) -> Iterator[CounterMetricFamily]:
-        core = self._server.core
-        decided = CounterMetricFamily("sterna_coordinator_decisions", "Decisions, by kind.", labels=["kind"])
-        for kind, number in sorted(core.counts.items()):
-            decided.add_metric([kind], number)
-        yield decided
-        orders = CounterMetricFamily("sterna_coordinator_orders", "Orders that are over.", labels=["order", "outcome"])
-        for (order, outcome), number in sorted(core.orders.outcomes.items()):
-            orders.add_metric([order, str(outcome)], number)
-        yield orders
-        refused = CounterMetricFamily("sterna_coordinator_refused", "Refused, by reason.", labels=["kind", "reason"])
-        for kind, reasons in refusals(self._server).items():
-            for reason, number in reasons.items():
-                refused.add_metric([kind, reason], number)
-        yield refused
+
+def _one_label(read: Callable[[Any], Mapping[str, float]]) -> LabelReader:
+    return lambda scrape: (((key,), number) for key, number in sorted(read(scrape).items()))
+
+
+def _orders(scrape: _Scrape) -> Iterator[tuple[Sequence[str], float]]:
+    outcomes = sorted(scrape.core.orders.outcomes.items())
+    return (((order, str(outcome)), number) for (order, outcome), number in outcomes)
+
+
+_COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
+_FIGURES: tuple[tuple[str, str, Callable[[Any], float]], ...] = (
+    ("leading", "1 while this coordinator leads its region.", lambda one: one.core.leadership.is_leading),
+    ("acting", "1 while it gives orders.", lambda one: one.acts),
+    ("term", "The highest term it has heard of.", lambda one: one.core.leadership.term),
+    ("gateways", "Gateways heard lately.", lambda one: len(one.picture.gateways)),
+    ("workers_lost", "Workers not heard lately.", lambda one: len(one.picture.lost)),
+    ("orders_under_way", "Orders that were given and are not over.", lambda one: len(one.core.orders)),
+)
+_LABELLED: tuple[tuple[str, str, Any, tuple[str, ...], LabelReader], ...] = (
+    ("nodes_running", "Nodes that run, by site.", _GAUGE, ("site",), _one_label(_Scrape.running)),
+    (
+        "nodes_desired",
+        "Nodes that are to run, by site, for external scalers.",
+        _GAUGE,
+        ("site",),
+        _one_label(_Scrape.desired),
+    ),
+    ("pressure", "Pressure on a worker or node.", _GAUGE, ("worker",), _one_label(_Scrape.pressures)),
+    ("decisions", "Decisions, by kind.", _COUNTER, ("kind",), _one_label(lambda one: one.core.counts)),
+    ("orders", "Orders that are over.", _COUNTER, ("order", "outcome"), _orders),
+    ("refused", "Refused, by reason.", _COUNTER, ("kind", "reason"), lambda one: two_labels(refusals(one.server))),
+)
+COORDINATOR_METRICS = (
+    *(single(f"coordinator_{name}", text, _GAUGE, read) for name, text, read in _FIGURES),
+    *(LabelledMetric(f"coordinator_{name}", *rest) for name, *rest in _LABELLED),
+)
 
 
 def _metrics(_asked: Request, server: CoordinatorServer) -> Answer:
-    registry = CollectorRegistry()
-    registry.register(_CoordinatorCollector(server))
-    ProcessCollector(registry=registry)
-    return Answer(200, generate_latest(registry), CONTENT_TYPE)
+    return Answer(200, table_exposition(COORDINATOR_METRICS, _Scrape(server)), CONTENT_TYPE)
 
 
 def _status(_asked: Request, server: CoordinatorServer) -> Answer:
@@ -305,5 +309,6 @@ COORDINATOR: AdminSite[CoordinatorServer] = AdminSite(
         AdminPage("/explain", _explain, "?name=NAME: why a gateway or worker is where it is (JSON)"),
         AdminPage("/distance", _distance, "?from=A&to=B: the round trip between two of them (JSON)"),
         AdminPage("/freeze", _freeze, 'POST {"frozen": true}: nothing changes until it is taken back', Right.CHANGE),
+        AdminPage("/reload", reload, "POST {} reads [admin] and [log] again", Right.CHANGE),
     ],
 )

@@ -7,6 +7,7 @@ import logging
 import random
 import signal
 import time
+from collections.abc import Callable
 
 import uvloop
 
@@ -14,38 +15,39 @@ from sterna import __version__
 from sterna.adaptation.coordinating import Coordinating, Said
 from sterna.adaptation.topics import FROM_GATEWAYS, LEADING, REPORTS, control_topic
 from sterna.adaptation.words import Mailroom, measuring_key
-from sterna.overlay.vivaldi_settings import PRESETS
 from sterna.runtime.adaptation.control_line import ControlLine
 from sterna.runtime.adaptation.coordinator_pages import COORDINATOR, told
 from sterna.runtime.adaptation.coordinator_settings import CoordinatorConfiguration
+from sterna.runtime.adaptation.coordinator_shown import SaysForPeople
 from sterna.runtime.adaptation.tables import CONTROL_KEY, account
 from sterna.runtime.adaptation.worker_server import PERIOD_S
 from sterna.runtime.admin.port import AdminPort
+from sterna.runtime.admin.reloading import reloader
 from sterna.runtime.admin.site import guard
 from sterna.runtime.hangups import hold_back_hangups
 from sterna.runtime.logs import configure
 from sterna.runtime.reloading import ReloadOutcome
-from sterna.vocabulary.errors import ConfigurationError, SternaError
+from sterna.vocabulary.errors import SternaError
 
 log = logging.getLogger("sterna.coordinator")
 
 TICK_S = 0.1
 
 
-def run_coordinator(configuration: CoordinatorConfiguration) -> int:
-    """Run until SIGTERM or SIGINT; the process's exit status."""
+def run_coordinator(configuration: CoordinatorConfiguration, reread: Callable[[], CoordinatorConfiguration]) -> int:
+    """Run until SIGTERM or SIGINT; the process's exit status.  `reread` reads the configuration again."""
     hold_back_hangups()
     configure(configuration.log.level, configuration.log.format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(CoordinatorServer(configuration).run())
+            return runner.run(CoordinatorServer(configuration, reread).run())
     except SternaError as error:
         log.error("cannot run", extra={"reason": str(error)})
         return 1
 
 
 class CoordinatorServer:
-    def __init__(self, configuration: CoordinatorConfiguration) -> None:
+    def __init__(self, configuration: CoordinatorConfiguration, reread: Callable[[], CoordinatorConfiguration]) -> None:
         self._configuration = configuration
         adaptation, table = configuration.adaptation, configuration.coordinator
         self._network = adaptation.network
@@ -57,7 +59,7 @@ class CoordinatorServer:
             adaptation.region,
             table,
             configuration.decisions,
-            PRESETS[configuration.coordinates.preset].dimensions,
+            configuration.coordinates.settings().dimensions,
             random.SystemRandom(),
             time.monotonic(),
             self._echo_key,
@@ -69,6 +71,8 @@ class CoordinatorServer:
         ]
         self.line = ControlLine(account(adaptation, f"coordinator-{table.name}"), filters, self._came, boot)
         self._admin = AdminPort(self, guard(configuration.admin), site=COORDINATOR)
+        self._reloader = reloader(configuration, reread, self._admin)
+        self._for_people = SaysForPeople(self, self._network)
         self._stopping = asyncio.Event()
         #: Decisions that are in the log.
         self._told = 0
@@ -83,9 +87,10 @@ class CoordinatorServer:
             address = await self._admin.start(self._configuration.admin.bind)
             log.info("admin port", extra={"address": f"http://{address}"})
         self.line.start()
-        ticking = loop.create_task(self._tick())
+        tasks = [loop.create_task(work) for work in (self._tick(), self._reloader.heed_hangups())]
         await self._stopping.wait()
-        ticking.cancel()
+        for task in tasks:
+            task.cancel()
         await self.line.stop()
         await self._admin.stop()
         log.info("coordinator stopped")
@@ -96,6 +101,7 @@ class CoordinatorServer:
         while True:
             try:
                 self.say(self.core.tick(time.monotonic()))
+                self._for_people.tick(time.monotonic())
             except Exception:
                 log.exception("a pass failed")
             if was_leading != self.core.leadership.is_leading:
@@ -129,4 +135,4 @@ class CoordinatorServer:
         return self.line.trouble or None
 
     async def reload(self) -> ReloadOutcome:
-        raise ConfigurationError("a coordinator reads its file when it starts: start it again, another one leads on")
+        return await self._reloader.reload()

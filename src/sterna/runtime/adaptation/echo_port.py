@@ -37,7 +37,7 @@ class EchoPort:
     async def start(self, bind: Bind) -> Bind:
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: _Stream(self), bind.host, bind.port)
+            self._server = await loop.create_server(lambda: _EchoStream(self), bind.host, bind.port)
             port = self._server.sockets[0].getsockname()[1]
             transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(self), local_addr=(bind.host, port))
         except OSError as error:
@@ -70,7 +70,7 @@ class _Datagrams(asyncio.DatagramProtocol):
             self._transport.sendto(answer, addr)
 
 
-class _Stream(asyncio.Protocol):
+class _EchoStream(asyncio.Protocol):
     def __init__(self, port: EchoPort) -> None:
         self._port = port
         self._rest = b""
@@ -99,7 +99,7 @@ class _Stream(asyncio.Protocol):
         self._port.connections.pop(self._transport, None)
 
 
-class LoopLag:
+class RecentLag:
     """How late this loop runs what is due, lately."""
 
     def __init__(self) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 
 from sterna.adaptation.measuring import MeasuringTuning
 from sterna.adaptation.topics import FROM_GATEWAYS, TO_GATEWAYS, control_topic
-from sterna.adaptation.words import Found, Leaving, Mailroom, Word
+from sterna.adaptation.words import Found, Leaving, Mailroom, Measure, Word
 from sterna.overlay.coordinates import Coordinate
-from sterna.runtime.adaptation.control_line import ControlLine
+from sterna.overlay.vivaldi_settings import VivaldiSettings
+from sterna.runtime.adaptation.control_line import GATEWAY_KEEP_ALIVE_S, ControlLine
 from sterna.runtime.adaptation.measuring_client import MeasuringClient
 from sterna.runtime.adaptation.tables import AdaptationTable, account
 
@@ -26,7 +27,7 @@ class GatewayMeasuring:
         name: str,
         table: AdaptationTable,
         measuring: MeasuringTuning,
-        preset: str,
+        vivaldi: VivaldiSettings,
         remember: Path | None,
         prefer: Callable[[tuple[str, ...]], None],
     ) -> None:
@@ -37,10 +38,14 @@ class GatewayMeasuring:
         boot = int(time.time() * 1000)
         self.mail = Mailroom(table.network, table.region, name, boot)
         self.line = ControlLine(
-            account(table, f"gateway-{name}"), [control_topic(table.network, TO_GATEWAYS, name)], self._came, boot
+            account(table, f"gateway-{name}"),
+            [control_topic(table.network, TO_GATEWAYS, name)],
+            self._came,
+            boot,
+            GATEWAY_KEEP_ALIVE_S,
         )
         self.client = MeasuringClient(
-            name, measuring, preset, self._say, remember=remember, learned=lambda: prefer(self.client.measuring.nodes)
+            name, measuring, vivaldi, self._say, remember=remember, learned=lambda: prefer(self.client.measuring.nodes)
         )
 
     async def start(self) -> None:
@@ -55,6 +60,7 @@ class GatewayMeasuring:
     def hurry(self) -> None:
         """A node was lost: the gateway may be somewhere else by now."""
         self.client.measuring.hurry(time.monotonic())
+        self.line.doubt()
 
     def view(self) -> dict[str, Any]:
         place, measuring = self.client.coordinate, self.client.measuring
@@ -80,5 +86,9 @@ class GatewayMeasuring:
 
     def _came(self, topic: bytes, data: bytes) -> None:
         letter = self.mail.read(topic, data)
-        if letter is not None and isinstance(letter.word, Found):
+        if letter is None:
+            return
+        if isinstance(letter.word, Found):
             self.client.found(letter.word)
+        elif isinstance(letter.word, Measure):
+            self.client.asked(letter.word)

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from sterna.adaptation.measuring import Effect, Measuring, MeasuringTuning, Ping
-from sterna.adaptation.words import Found, GatewayReport, Place, Word
+from sterna.adaptation.words import Found, GatewayReport, Measure, SentCoordinate, Word
 from sterna.overlay.coordinates import Coordinate
 from sterna.overlay.echoes import EchoAsker
 from sterna.overlay.vivaldi import Vivaldi
-from sterna.overlay.vivaldi_settings import PRESETS
-from sterna.runtime.adaptation.echo_port import EchoClient, LoopLag
+from sterna.overlay.vivaldi_settings import VivaldiSettings
+from sterna.runtime.adaptation.echo_port import EchoClient, RecentLag
 from sterna.runtime.disk.private_files import write_private
 
 REST_S = 0.5
@@ -28,7 +28,7 @@ class MeasuringClient:
         self,
         name: str,
         settings: MeasuringTuning,
-        preset: str,
+        vivaldi: VivaldiSettings,
         say: Callable[[Word, Coordinate], None],
         *,
         remember: Path | None = None,
@@ -42,11 +42,11 @@ class MeasuringClient:
         self._keys = keys
         self._learned = learned
         rng = random.SystemRandom()
-        self.vivaldi = Vivaldi(rng, PRESETS[preset], remembered=_remembered(remember))
+        self.vivaldi = Vivaldi(rng, vivaldi, remembered=_remembered(remember))
         self.asker = EchoAsker(rng)
         self.measuring = Measuring(name, settings, self.vivaldi, self.asker, time.monotonic(), keys() if keys else ())
         self._echoes = EchoClient(self._echo_came)
-        self._lag = LoopLag()
+        self._lag = RecentLag()
         self._tasks: list[asyncio.Task[None]] = []
         self._cycles_saved = 0
 
@@ -74,6 +74,9 @@ class MeasuringClient:
         self._do(self.measuring.found(word, time.monotonic()))
         self._learned()
 
+    def asked(self, word: Measure) -> None:
+        self._do(self.measuring.asked(word, time.monotonic()))
+
     async def _run(self) -> None:
         while True:
             now = time.monotonic()
@@ -98,13 +101,13 @@ class MeasuringClient:
 
     def _save(self) -> None:
         if self._remember is not None:
-            write_private(self._remember, msgspec.json.encode(Place.of(self.coordinate)))
+            write_private(self._remember, msgspec.json.encode(SentCoordinate.of(self.coordinate)))
 
 
 def _remembered(file: Path | None) -> Coordinate | None:
     if file is None:
         return None
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Place).coordinate
+        return msgspec.json.decode(file.read_bytes(), type=SentCoordinate).coordinate
     except (OSError, msgspec.MsgspecError):
         return None

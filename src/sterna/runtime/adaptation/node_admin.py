@@ -10,6 +10,7 @@ from typing import Any
 import h11
 import msgspec
 
+from sterna.migration.gateway_moves import GatewayPage
 from sterna.runtime.admin.site import Answer, Request
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.processes.relay import conversation
@@ -46,17 +47,21 @@ class NodeAdmin:
     async def drain(self) -> dict[str, Any]:
         return await self._json("/drain")
 
-    async def gateways(self) -> tuple[list[dict[str, Any]], int]:
-        """Of all pages, and the clients without a gateway."""
-        found: list[dict[str, Any]] = []
-        after, plain = "", 0
-        for _ in range(PAGES_MAX):
-            page = await self._json(f"/gateways?after={after}")
-            found += page["gateways"]
-            after, plain = page["more"], page["plain"]
-            if not after:
+    async def gateways(self) -> GatewayPage:
+        """All pages in one, with the busiest topics."""
+        whole = page = await self._page("/gateways?flows=1")
+        for _ in range(PAGES_MAX - 1):
+            if not page.more:
                 break
-        return found, plain
+            page = await self._page(f"/gateways?after={page.more}")
+            whole.gateways += page.gateways
+        return whole
+
+    async def _page(self, page: str) -> GatewayPage:
+        try:
+            return msgspec.convert(await self._json(page), GatewayPage)
+        except msgspec.ValidationError as error:
+            raise NodeSilent(f"{page}: {error}") from None
 
     async def move_gateway(self, gateway: str, to: str) -> dict[str, Any]:
         return await self._json("/move", {"gateway": gateway, "to": to})

@@ -49,6 +49,9 @@ class NodeHost(Protocol):
     def cpu_s(self) -> float | None:
         """Processor time it has used so far; None if that cannot be seen."""
 
+    def processes(self) -> int:
+        """Processes that share its work."""
+
 
 class ProcessHost:
     def __init__(self, node_file: Path, log_file: Path, environment: dict[str, str], remembered: Remembered) -> None:
@@ -93,8 +96,21 @@ class ProcessHost:
         return bool(remembered.pid) and _started_at(remembered.pid) == remembered.started_at
 
     def cpu_s(self) -> float | None:
+        """With that of its members, of which those that ended count as its children."""
         fields = _stat(self.remembered.pid)
-        return None if fields is None else (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        if fields is None:
+            return None
+        ended = fields[13:15] if self._members() else []
+        members = [one[11:13] for pid in self._members() if (one := _stat(pid)) is not None]
+        ticks = sum(int(one) for pair in (fields[11:13], ended, *members) for one in pair)
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def processes(self) -> int:
+        return max(1, len(self._members()))
+
+    def _members(self) -> list[int]:
+        """Processes of a group; workers of functions are children as well, and no members."""
+        return [pid for pid in _children(self.remembered.pid) if "--member" in _words(pid)]
 
 
 class CommandHost:
@@ -131,6 +147,9 @@ class CommandHost:
     def cpu_s(self) -> float | None:
         return None
 
+    def processes(self) -> int:
+        return 1
+
     async def _run(self, words: tuple[str, ...], what: str) -> None:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -163,6 +182,21 @@ def _stat(pid: int) -> list[str] | None:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()] if pid else []
+    except OSError:
+        return []
+
+
+def _words(pid: int) -> list[str]:
+    """Of its command line; none of a process that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return []
 
 
 HOSTS = ("process", "command")

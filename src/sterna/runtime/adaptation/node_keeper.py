@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 
-from sterna.adaptation.draining import Do, DrainingTuning, Facts, NodeLife, On
+from sterna.adaptation.draining import DrainAction, DrainEvent, DrainingTuning, Facts, NodeLife
 from sterna.adaptation.orders import Authority
-from sterna.adaptation.picture import NodeState
-from sterna.adaptation.words import SERVED_MAX, Served
+from sterna.adaptation.picture import WorkerNodeState
+from sterna.adaptation.serving import ServedTopic, ServedTotals, ServingRates, served_flows
+from sterna.adaptation.words import SERVED_MAX, Served, ServedFlow
+from sterna.migration.gateway_moves import GatewayPage
 from sterna.runtime.adaptation.node_admin import NodeAdmin, NodeSilent
 from sterna.runtime.adaptation.node_hosts import CommandHost, HostFailure, NodeHost, ProcessHost, Remembered
 from sterna.runtime.adaptation.worker_settings import WorkerTable
@@ -29,13 +31,13 @@ log = logging.getLogger("sterna.worker")
 END_LOOK_S = 0.05
 HEARD_S = 10.0
 """A node is back if it was heard to serve within this."""
-_OPENED = frozenset({NodeState.SERVING, NodeState.LEAVING, NodeState.DRAINING})
+_OPENED = frozenset({WorkerNodeState.SERVING, WorkerNodeState.LEAVING, WorkerNodeState.DRAINING})
 
 
 class WorkerState(msgspec.Struct):
     """The file of a worker."""
 
-    state: NodeState = NodeState.OFF
+    state: WorkerNodeState = WorkerNodeState.OFF
     process: Remembered = msgspec.field(default_factory=Remembered)
     owed: list[str] = []
     wanted: bool = False
@@ -45,15 +47,17 @@ class WorkerState(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Seen:
+class NodeLook:
     """The last look at the node."""
 
     facts: Facts = field(default_factory=Facts)
     gateways: tuple[Served, ...] = ()
+    flows: tuple[ServedFlow, ...] = ()
     plain: int = 0
     connections: int = 0
     cpu: float = 0.0
     lag_s: float = 0.0
+    bytes_per_s: float = 0.0
 
 
 class NodeKeeper:
@@ -73,19 +77,20 @@ class NodeKeeper:
             wanted=worker.fixed or self.saved.wanted,
             terminated=self.saved.terminated,
         )
-        self.seen = Seen()
+        self.seen = NodeLook()
         self.trouble = ""
         self._served_at: dict[str, float] = {}
         """Nodes that this one owes something -> when they were last heard to serve."""
         self.coordinator_heard_at = now
         self.reported = True
         """False: something happened that is to be reported at once."""
-        self._undone: list[Do] = []
+        self._undone: list[DrainAction] = []
         self._one_at_a_time = asyncio.Lock()
         self._cpu: tuple[float, float] | None = None
+        self._rates = ServingRates()
 
     @property
-    def state(self) -> NodeState:
+    def state(self) -> WorkerNodeState:
         return self.life.state
 
     # -- looking --
@@ -94,7 +99,7 @@ class NodeKeeper:
         async with self._one_at_a_time:
             await self._look()
 
-    async def order(self, event: On) -> str:
+    async def order(self, event: DrainEvent) -> str:
         """Empty, or why it cannot be."""
         async with self._one_at_a_time:
             return await self._order(event)
@@ -105,8 +110,8 @@ class NodeKeeper:
         self.seen = await self._see()
         await self._carry_out(self.life.look(self.seen.facts, now))
 
-    async def _order(self, event: On) -> str:
-        if event is On.STOP_ORDERED and self._worker.fixed:
+    async def _order(self, event: DrainEvent) -> str:
+        if event is DrainEvent.STOP_ORDERED and self._worker.fixed:
             return "its node is fixed"
         before, now = self.state, time.monotonic()
         deeds = self.life.ordered(event, now)
@@ -116,16 +121,16 @@ class NodeKeeper:
         await self._carry_out(deeds)
         return ""
 
-    async def _see(self) -> Seen:
+    async def _see(self) -> NodeLook:
         alive = await self._host.is_alive()
         if not alive:
-            return Seen(Facts(back=self._back(), coordinator_heard_at=self.coordinator_heard_at))
+            return NodeLook(Facts(back=self._back(), coordinator_heard_at=self.coordinator_heard_at))
         try:
             return await self._see_running()
         except NodeSilent as error:
             if self.state in _OPENED:
                 self._complain(str(error))
-            return Seen(Facts(alive=True, sessions=1, coordinator_heard_at=self.coordinator_heard_at))
+            return NodeLook(Facts(alive=True, sessions=1, coordinator_heard_at=self.coordinator_heard_at))
 
     def serves(self, node: str) -> None:
         """A node was heard to serve."""
@@ -137,27 +142,34 @@ class NodeKeeper:
         now = time.monotonic()
         return frozenset(name for name, at in self._served_at.items() if now - at <= HEARD_S)
 
-    async def _see_running(self) -> Seen:
+    async def _see_running(self) -> NodeLook:
         ready = await self._admin.is_ready()
-        seen = Seen(lag_s=self._admin.answer_s, cpu=self._cpu_share())
+        seen = NodeLook(lag_s=self._admin.answer_s, cpu=self._cpu_share())
         facts: dict[str, Any] = {"alive": True, "ready": ready and await self._is_joined()}
         if ready and self.state in _OPENED:
-            gateways, seen.plain = await self._admin.gateways()
-            seen.gateways = tuple(
-                Served(one["gateway"], one["clients"], one["subscriptions"])
-                for one in gateways[:SERVED_MAX]
-                if _is_name(one["gateway"])
-            )
-            seen.connections = seen.plain + sum(one["clients"] for one in gateways)
-            facts["movable"] = sum(one["clients"] - one["immovable"] for one in gateways)
-        if ready and self.state in (NodeState.LEAVING, NodeState.DRAINING):
+            page = await self._admin.gateways()
+            self._tell_of(page, seen)
+            facts["movable"] = sum(one.clients - one.immovable for one in page.gateways)
+        if ready and self.state in (WorkerNodeState.LEAVING, WorkerNodeState.DRAINING):
             facts |= _drain_facts(await self._admin.drain())
         seen.facts = Facts(**facts, coordinator_heard_at=self.coordinator_heard_at)
         return seen
 
+    def _tell_of(self, page: GatewayPage, seen: NodeLook) -> None:
+        served = [
+            ServedTotals(one.gateway, one.clients, one.subscriptions, one.deliveries)
+            for one in page.gateways
+            if _is_name(one.gateway)
+        ]
+        seen.gateways, seen.bytes_per_s = self._rates.look(served[:SERVED_MAX], page.bytes, time.monotonic())
+        topics = [ServedTopic(one.topic, one.publishers, one.readers) for one in page.flows]
+        seen.flows = served_flows(topics, seen.gateways)
+        seen.plain = page.plain
+        seen.connections = page.plain + sum(one.clients for one in page.gateways)
+
     async def _is_joined(self) -> bool:
         """Linked, with the streams of all nodes it knows; not the root of a tree, unless it is to stay."""
-        if self.state not in (NodeState.STARTING, NodeState.STUCK) or self._worker.fixed:
+        if self.state not in (WorkerNodeState.STARTING, WorkerNodeState.STUCK) or self._worker.fixed:
             return True
         view = await self._admin.network()
         if view["overlay"].get("root") == self._worker.name and view["paths"]:
@@ -165,16 +177,17 @@ class NodeKeeper:
                 "it became the root of the tree: set cpu_weight and memory_weight in its [network.tree] to 0"
             )
             return False
-        return bool(view["paths"]) and all(state == "synced" for state in view["streams"].values())
+        return is_joined(view)
 
     def _cpu_share(self) -> float:
+        """Of the processors it may use: one for each of its processes."""
         used, now, before = self._host.cpu_s(), time.monotonic(), self._cpu
         if used is None:
             return 0.0
         self._cpu = (used, now)
         if before is None or now <= before[1]:
             return 0.0
-        return min(max((used - before[0]) / (now - before[1]), 0.0), 1.0)
+        return min(max((used - before[0]) / (now - before[1]) / self._host.processes(), 0.0), 1.0)
 
     # -- deeds --
 
@@ -183,41 +196,41 @@ class NodeKeeper:
         if undone:
             await self._carry_out(tuple(undone))
 
-    async def _carry_out(self, deeds: tuple[Do, ...]) -> None:
+    async def _carry_out(self, deeds: tuple[DrainAction, ...]) -> None:
         if not deeds:
             return
         self.save()
         state = self.state
-        if state is NodeState.STUCK:
+        if state is WorkerNodeState.STUCK:
             self._complain(self.trouble or "it does not get ready, or does not end: look after it")
         for deed in deeds:
             try:
                 await self._do(deed)
             except (HostFailure, NodeSilent) as error:
                 self._complain(str(error))
-                if deed in (Do.OPEN, Do.CLOSE, Do.EVACUATE) and self.state is state:
+                if deed in (DrainAction.OPEN, DrainAction.CLOSE, DrainAction.EVACUATE) and self.state is state:
                     self._undone.append(deed)
         self.save()
 
-    async def _do(self, deed: Do) -> None:
-        if deed in (Do.START, Do.START_CLOSED):
+    async def _do(self, deed: DrainAction) -> None:
+        if deed in (DrainAction.START, DrainAction.START_CLOSED):
             log.info("starting the node", extra={"node": self._worker.name})
             await self._host.start()
-        elif deed is Do.OPEN:
+        elif deed is DrainAction.OPEN:
             await self._admin.open()
             self.trouble = ""
             log.info("the node serves", extra={"node": self._worker.name})
-        elif deed is Do.CLOSE:
+        elif deed is DrainAction.CLOSE:
             log.info("the node is to stop", extra={"node": self._worker.name})
             await self._admin.close()
-        elif deed is Do.EVACUATE:
+        elif deed is DrainAction.EVACUATE:
             await self._admin.evacuate(self._worker.evacuation_rate)
-        elif deed is Do.TERMINATE:
+        elif deed is DrainAction.TERMINATE:
             log.info("ending the node", extra={"node": self._worker.name, "owed": len(self.life.owed)})
             await self._host.stop()
-        elif deed is Do.BAR:
+        elif deed is DrainAction.BAR:
             self._complain(self.trouble or "the node ended before it was ready")
-        elif deed is Do.REPORT:
+        elif deed is DrainAction.REPORT:
             self.reported = False
 
     async def move(self, gateway: str, to: str) -> dict[str, Any]:
@@ -246,6 +259,16 @@ class NodeKeeper:
         saved.state, saved.owed = life.state, sorted(life.owed)
         saved.wanted, saved.terminated = life.wanted, life.terminated
         write_private(self._file, msgspec.json.encode(saved))
+
+
+def is_joined(view: dict[str, Any]) -> bool:
+    """Of the page /network: it hears nodes that are not its own processes, and all of these hear them."""
+    siblings: dict[str, dict[str, str]] = view.get("siblings", {})
+    others = view["paths"].keys() - siblings.keys()
+    streams = [view["streams"], *siblings.values()]
+    return bool(others) and all(
+        others <= one.keys() and all(state == "synced" for state in one.values()) for one in streams
+    )
 
 
 def _drain_facts(proof: dict[str, Any]) -> dict[str, Any]:

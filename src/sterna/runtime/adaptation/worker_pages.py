@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 
-from sterna.adaptation.picture import NodeState
-from sterna.runtime.admin.metrics import CONTENT_TYPE
-from sterna.runtime.admin.site import AdminPage, AdminSite, Answer, Request, Right, alive, as_json, ready
+from sterna.adaptation.picture import WorkerNodeState
+from sterna.runtime.admin.metrics import CONTENT_TYPE, LabelledMetric, single, table_exposition, two_labels
+from sterna.runtime.admin.site import AdminPage, AdminSite, Answer, Request, Right, alive, as_json, ready, reload
 
 if TYPE_CHECKING:
     from sterna.runtime.adaptation.worker_server import WorkerServer
@@ -35,6 +33,9 @@ def status(server: WorkerServer) -> dict[str, Any]:
         "control_line": {"node": server.line.node, "trouble": server.line.trouble},
         "gateways": [one.gateway for one in keeper.seen.gateways],
         "clients": keeper.seen.connections,
+        "deliveries_per_s": {one.gateway: one.deliveries_per_s for one in keeper.seen.gateways},
+        "bytes_per_s": keeper.seen.bytes_per_s,
+        "topics": [one.topic for one in keeper.seen.flows],
         "coordinate": {"vector": place.vector, "height": place.height, "error": place.error},
         "measured_ms": {name: round(1000 * trip, 3) for name, trip in client.measuring.measured.items()},
         "refused": refusals(server),
@@ -51,36 +52,31 @@ def refusals(server: WorkerServer) -> dict[str, dict[str, int]]:
     }
 
 
-class _WorkerCollector(Collector):
-    def __init__(self, server: WorkerServer) -> None:
-        self._server = server
+def _states(server: WorkerServer) -> Iterator[tuple[Sequence[str], float]]:
+    return (((state.value,), float(server.keeper.state is state)) for state in WorkerNodeState)
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        server = self._server
-        states = GaugeMetricFamily("sterna_worker_node_state", "1 for the state that its node is in.", labels=["state"])
-        for state in NodeState:
-            states.add_metric([state.value], float(server.keeper.state is state))
-        yield states
-        yield GaugeMetricFamily(
-            "sterna_worker_error", "Relative error of its coordinate.", value=server.client.coordinate.error
-        )
-        yield GaugeMetricFamily(
-            "sterna_worker_line_up", "1 while it has a control line.", value=not server.line.trouble
-        )
-        yield CounterMetricFamily("sterna_worker_cycles", "Measuring cycles.", value=server.client.measuring.cycles)
-        yield CounterMetricFamily("sterna_worker_pings_answered", "Echoes answered.", value=server.answerer.answered)
-        yield CounterMetricFamily(
-            "sterna_worker_readers_left_behind",
-            "Stops that went on though a named reader had not read to the end.",
-            value=server.keeper.life.readers_left_behind,
-        )
-        refused = CounterMetricFamily(
-            "sterna_worker_refused", "Refused, by kind and reason.", labels=["kind", "reason"]
-        )
-        for kind, reasons in refusals(server).items():
-            for reason, number in reasons.items():
-                refused.add_metric([kind, reason], number)
-        yield refused
+
+_COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
+WORKER_METRICS = (
+    LabelledMetric("worker_node_state", "1 for the state that its node is in.", _GAUGE, ("state",), _states),
+    single("worker_error", "Relative error of its coordinate.", _GAUGE, lambda one: one.client.coordinate.error),
+    single("worker_line_up", "1 while it has a control line.", _GAUGE, lambda one: not one.line.trouble),
+    single("worker_cycles", "Measuring cycles.", _COUNTER, lambda one: one.client.measuring.cycles),
+    single("worker_pings_answered", "Echoes answered.", _COUNTER, lambda one: one.answerer.answered),
+    single(
+        "worker_readers_left_behind",
+        "Stops that went on though a named reader had not read to the end.",
+        _COUNTER,
+        lambda one: one.keeper.life.readers_left_behind,
+    ),
+    LabelledMetric(
+        "worker_refused",
+        "Refused, by kind and reason.",
+        _COUNTER,
+        ("kind", "reason"),
+        lambda one: two_labels(refusals(one)),
+    ),
+)
 
 
 def _status(_asked: Request, server: WorkerServer) -> Answer:
@@ -88,10 +84,7 @@ def _status(_asked: Request, server: WorkerServer) -> Answer:
 
 
 def _metrics(_asked: Request, server: WorkerServer) -> Answer:
-    registry = CollectorRegistry()
-    registry.register(_WorkerCollector(server))
-    ProcessCollector(registry=registry)
-    return Answer(200, generate_latest(registry), CONTENT_TYPE)
+    return Answer(200, table_exposition(WORKER_METRICS, server), CONTENT_TYPE)
 
 
 WORKER: AdminSite[WorkerServer] = AdminSite(
@@ -101,5 +94,6 @@ WORKER: AdminSite[WorkerServer] = AdminSite(
         AdminPage("/healthz", alive, "200 while the process is alive", Right.NOTHING),
         AdminPage("/readyz", ready, "200 while it has a control line, else 503 and the reason", Right.NOTHING),
         AdminPage("/status", _status, "its node, its coordinate, what it refused (JSON)"),
+        AdminPage("/reload", reload, "POST {} reads [admin] and [log] again", Right.CHANGE),
     ],
 )

@@ -6,25 +6,26 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import uvloop
 
 from sterna import __version__
-from sterna.adaptation.draining import On
+from sterna.adaptation.draining import DrainEvent
 from sterna.adaptation.orders import Authority, OrderDesk
-from sterna.adaptation.picture import NodeState
+from sterna.adaptation.picture import WorkerNodeState
 from sterna.adaptation.topics import LEADING, REPORTS, TO_WORKERS, control_topic
 from sterna.adaptation.words import (
     Found,
     Leading,
     Leaving,
-    Letter,
     Mailroom,
     MoveGateway,
     Order,
     OrderState,
     ResumeNode,
+    SignedWord,
     StartNode,
     Word,
     WorkerReport,
@@ -41,12 +42,13 @@ from sterna.runtime.adaptation.tables import CONTROL_KEY, account
 from sterna.runtime.adaptation.worker_pages import WORKER
 from sterna.runtime.adaptation.worker_settings import WorkerConfiguration
 from sterna.runtime.admin.port import AdminPort
+from sterna.runtime.admin.reloading import reloader
 from sterna.runtime.admin.site import guard
 from sterna.runtime.disk.private_files import make_private_directory
 from sterna.runtime.hangups import hold_back_hangups
 from sterna.runtime.logs import configure
 from sterna.runtime.reloading import ReloadOutcome
-from sterna.vocabulary.errors import ConfigurationError, SternaError
+from sterna.vocabulary.errors import SternaError
 
 log = logging.getLogger("sterna.worker")
 
@@ -57,23 +59,23 @@ PERIOD_S = 3600
 """How long a key of echoes is given out; it is taken for as long before and after."""
 OWED_MAX = 100
 NODE_END_S = 30.0
-_EVENTS = {StartNode: On.START_ORDERED, ResumeNode: On.RESUME_ORDERED}
+_EVENTS = {StartNode: DrainEvent.START_ORDERED, ResumeNode: DrainEvent.RESUME_ORDERED}
 
 
-def run_worker(configuration: WorkerConfiguration) -> int:
-    """Run until SIGTERM or SIGINT; the process's exit status."""
+def run_worker(configuration: WorkerConfiguration, reread: Callable[[], WorkerConfiguration]) -> int:
+    """Run until SIGTERM or SIGINT; the process's exit status.  `reread` reads the configuration again."""
     hold_back_hangups()
     configure(configuration.log.level, configuration.log.format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(WorkerServer(configuration).run())
+            return runner.run(WorkerServer(configuration, reread).run())
     except SternaError as error:
         log.error("cannot run", extra={"reason": str(error)})
         return 1
 
 
 class WorkerServer:
-    def __init__(self, configuration: WorkerConfiguration) -> None:
+    def __init__(self, configuration: WorkerConfiguration, reread: Callable[[], WorkerConfiguration]) -> None:
         self._configuration = configuration
         worker, adaptation = configuration.worker, configuration.adaptation
         make_private_directory(worker.data)
@@ -97,12 +99,13 @@ class WorkerServer:
         self.client = MeasuringClient(
             worker.name,
             configuration.measuring,
-            configuration.coordinates.preset,
+            configuration.coordinates.settings(),
             self._say,
             remember=worker.data / "coordinate.json",
             keys=lambda: self._echo_keys()[:1],
         )
         self._admin = AdminPort(self, guard(configuration.admin), site=WORKER)
+        self._reloader = reloader(configuration, reread, self._admin)
         self._stopping = asyncio.Event()
         self._due = asyncio.Event()
         self._moves: set[asyncio.Task[None]] = set()
@@ -121,7 +124,7 @@ class WorkerServer:
             log.info("admin port", extra={"address": f"http://{address}"})
         await self.client.start()
         self.line.start()
-        tasks = [loop.create_task(work) for work in (self._look(), self._report())]
+        tasks = [loop.create_task(work) for work in (self._look(), self._report(), self._reloader.heed_hangups())]
         await self._stopping.wait()
         for task in (*tasks, *self._moves):
             task.cancel()
@@ -133,7 +136,7 @@ class WorkerServer:
         self._say(Leaving(), self.client.coordinate)
         self.client.stop()
         self._echo_port.stop()
-        if not self._configuration.worker.leave_node and self.keeper.state is not NodeState.OFF:
+        if not self._configuration.worker.leave_node and self.keeper.state is not WorkerNodeState.OFF:
             await self.keeper.end_node(NODE_END_S)
         await self.line.stop()
         await self._admin.stop()
@@ -176,12 +179,14 @@ class WorkerServer:
             price=worker.price,
             cpu=seen.cpu,
             lag_s=seen.lag_s,
+            bytes_per_s=seen.bytes_per_s,
             connections=seen.connections,
             serves=seen.gateways,
             others=seen.plain,
             barred_s=max(0.0, keeper.life.barred_until - now),
             term=self.desk.highest.term,
             trouble=keeper.trouble,
+            flows=seen.flows,
         )
 
     # -- words --
@@ -200,10 +205,10 @@ class WorkerServer:
             self.client.found(word)
         elif isinstance(word, Order):
             self._ordered(letter, word)
-        elif isinstance(word, WorkerReport) and word.state == NodeState.SERVING.value:
+        elif isinstance(word, WorkerReport) and word.state == WorkerNodeState.SERVING.value:
             self.keeper.serves(letter.sender)
 
-    def _ordered(self, letter: Letter, order: Order) -> None:
+    def _ordered(self, letter: SignedWord, order: Order) -> None:
         answer = self.desk.came(order, letter.sender, time.monotonic())
         if answer is not None:
             self._say(answer, self.client.coordinate)
@@ -221,7 +226,7 @@ class WorkerServer:
             if isinstance(what, MoveGateway):
                 state, reason = await self._move(order, what)
             else:
-                reason = await self.keeper.order(_EVENTS.get(type(what), On.STOP_ORDERED))
+                reason = await self.keeper.order(_EVENTS.get(type(what), DrainEvent.STOP_ORDERED))
                 state = OrderState.REFUSED if reason else OrderState.UNDER_WAY
         except NodeSilent as error:
             state, reason = OrderState.FAILED, str(error)
@@ -266,4 +271,4 @@ class WorkerServer:
         return self.line.trouble or None
 
     async def reload(self) -> ReloadOutcome:
-        raise ConfigurationError("a worker reads its file when it starts: start it again, its node goes on")
+        return await self._reloader.reload()

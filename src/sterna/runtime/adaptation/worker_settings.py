@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from sterna.adaptation.draining import DrainingTuning
 from sterna.adaptation.measuring import MeasuringTuning
-from sterna.overlay.vivaldi_settings import PRESETS
+from sterna.overlay.vivaldi_settings import ADJUSTMENT_WINDOW, PRESETS, VivaldiSettings
 from sterna.runtime.adaptation.node_hosts import HOSTS
 from sterna.runtime.adaptation.tables import SealedAdaptationTable, check_adaptation, check_key, check_name
 from sterna.runtime.config.feed_rules import clients_address
@@ -78,7 +79,35 @@ class Coordinates(Table, frozen=True):
     """How coordinates are learned; the same for all of a network."""
 
     preset: Annotated[str, Choice(PRESETS)] = "default"
-    """`seed`: the constants of the paper's experiments, with 8 dimensions."""
+    """`seed`: the constants of the paper's experiments, with 8 dimensions and nothing of the following but heights."""
+    heights: bool = True
+    """A coordinate has a height, the access link of its host."""
+    median: bool = True
+    """A sample counts as the median of the last three to the same peer."""
+    replays: bool = True
+    """With each sample, some earlier ones to other peers are learned again."""
+    gravity: bool = True
+    """All are pulled to the origin a little, so that the crowd does not drift away."""
+    remembered: bool = True
+    """A participant begins where it last was."""
+    adjustment: bool = False
+    """Half the mean of the last 20 remaining errors is added.  Hosts that are near each other then seem far apart."""
+
+    def settings(self) -> VivaldiSettings:
+        """The preset, without what is switched off and with what is switched on."""
+        off: dict[str, Any] = {
+            name: nothing
+            for on, name, nothing in (
+                (self.heights, "heights", False),
+                (self.median, "median_of", 1),
+                (self.replays, "replays", 0),
+                (self.gravity, "gravity_s", 0.0),
+                (self.remembered, "remembered_error", 0.0),
+            )
+            if not on
+        }
+        found = dataclasses.replace(PRESETS[self.preset], **off)
+        return dataclasses.replace(found, adjustment_window=ADJUSTMENT_WINDOW) if self.adjustment else found
 
 
 class WorkerAdmin(Admin, frozen=True):

@@ -1,13 +1,15 @@
 """The node's statistics as Prometheus reads them.
 
-One line of `METRICS` per metric: a snapshot goes in, the text format comes out.  Nothing is kept between two calls.
+A snapshot goes in, the text format comes out.  Nothing is kept between two calls.  Metrics of the broker are the marked
+fields of its statistics, others are rows of tables here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple, get_type_hints
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -17,7 +19,9 @@ from prometheus_client.registry import Collector
 from sterna.broker.statistics import Statistics
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.links.network_view import LinkView, NetworkView
-from sterna.runtime.process_view import Histogram, ProcessView, Timings
+from sterna.runtime.process_view import ListenerCounters, ProcessView, Timings
+from sterna.vocabulary.histogram import Histogram
+from sterna.vocabulary.metrics import Counted
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -34,45 +38,64 @@ class Metric(NamedTuple):
 
 _COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
 
-METRICS = (
-    Metric("uptime_seconds", "Time since the node started.", _GAUGE, lambda s: s.uptime_s),
-    Metric("packets_received", "MQTT packets of every kind from clients.", _COUNTER, lambda s: s.packets_received),
-    Metric("packets_sent", "MQTT packets of every kind to clients.", _COUNTER, lambda s: s.packets_sent),
-    Metric("bytes_received", "Bytes from clients.", _COUNTER, lambda s: s.bytes_received),
-    Metric("bytes_sent", "Bytes to clients.", _COUNTER, lambda s: s.bytes_sent),
-    Metric("publish_received", "PUBLISH packets from clients.", _COUNTER, lambda s: s.publish_received),
-    Metric("publish_sent", "PUBLISH packets to clients.", _COUNTER, lambda s: s.publish_sent),
-    Metric("publish_bytes_received", "Payload bytes from clients.", _COUNTER, lambda s: s.publish_bytes_received),
-    Metric("publish_bytes_sent", "Payload bytes to clients.", _COUNTER, lambda s: s.publish_bytes_sent),
-    Metric("publish_dropped", "Messages a recipient did not get, by reason.", _COUNTER, lambda s: s.publish_dropped),
-    Metric("connections_refused", "Connections refused, by reason.", _COUNTER, lambda s: s.connections_refused),
-    Metric("subscriptions_refused", "Topic filters refused, by reason.", _COUNTER, lambda s: s.subscriptions_refused),
-    Metric("connections", "Connections taken in.", _COUNTER, lambda s: s.connections),
-    Metric("sessions_expired", "Sessions that ran out.", _COUNTER, lambda s: s.sessions_expired),
-    Metric("clients_connected", "Clients connected now.", _GAUGE, lambda s: s.clients_connected),
-    Metric("clients_maximum", "Most clients ever connected at once.", _GAUGE, lambda s: s.clients_maximum),
-    Metric("sessions", "Sessions, connected or not.", _GAUGE, lambda s: s.sessions),
-    Metric("subscriptions", "Subscriptions of all sessions.", _GAUGE, lambda s: s.subscriptions),
-    Metric("shared_subscriptions", "Shared subscriptions among them.", _GAUGE, lambda s: s.shared_subscriptions),
-    Metric("expressions", "Different subscriptions that compute.", _GAUGE, lambda s: s.expressions),
-    Metric("expression_results", "Results of expressions.", _COUNTER, lambda s: s.expression_results),
-    Metric("expression_values", "Values that did not count as sent.", _COUNTER, lambda s: s.expression_values),
-    Metric("function_calls", "Messages that wait for data processing functions.", _GAUGE, lambda s: s.function_calls),
-    Metric("retained", "Retained messages.", _GAUGE, lambda s: s.retained),
-    Metric("retained_bytes", "Bytes of retained messages.", _GAUGE, lambda s: s.retained_bytes),
-    Metric("inflight", "QoS 1 and 2 messages sent and not yet acknowledged.", _GAUGE, lambda s: s.inflight),
-    Metric("queued", "Messages waiting for their sessions.", _GAUGE, lambda s: s.queued),
-    Metric("journal_bytes", "Size of the journal.", _GAUGE, lambda s: s.journal_bytes),
-    Metric("journal_lost", "Messages whose bytes in the journal are damaged.", _GAUGE, lambda s: s.journal_lost),
-    Metric(
-        "impossible_entries",
-        "Entries of the data directory that cannot be and were passed over at the start.",
-        _GAUGE,
-        lambda s: s.impossible_entries,
-    ),
-    Metric("journal_first_offset", "Oldest message the journal keeps.", _GAUGE, lambda s: s.journal_first_offset),
-    Metric("journal_next_offset", "Offset of the next message.", _GAUGE, lambda s: s.journal_next_offset),
-)
+
+LabelReader = Callable[[Any], Iterable[tuple[Sequence[str], float]]]
+"""Values of the labels, and the number that belongs to them."""
+
+
+class LabelledMetric(NamedTuple):
+    """A metric that has a number for each set of values of its labels."""
+
+    name: str
+    help: str
+    family: _Family
+    labels: tuple[str, ...]
+    read: LabelReader
+
+    def of(self, subject: object) -> CounterMetricFamily | GaugeMetricFamily:
+        family = self.family(f"sterna_{self.name}", self.help, labels=self.labels)
+        for values, number in self.read(subject):
+            family.add_metric(values, number)
+        return family
+
+
+def single(name: str, text: str, family: _Family, read: Callable[[Any], float]) -> LabelledMetric:
+    """A metric without labels."""
+    return LabelledMetric(name, text, family, (), lambda subject: [((), float(read(subject)))])
+
+
+def two_labels(numbers: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[Sequence[str], float]]:
+    return (((outer, inner), number) for outer, found in numbers.items() for inner, number in found.items())
+
+
+class TableCollector(Collector):
+    """The metrics of one table, about one subject."""
+
+    def __init__(self, table: Iterable[LabelledMetric], subject: object) -> None:
+        self._table = table
+        self._subject = subject
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        for metric in self._table:
+            yield metric.of(self._subject)
+
+
+def table_exposition(table: Iterable[LabelledMetric], subject: object) -> bytes:
+    """Such a table as a page, the process's own CPU, memory and files included."""
+    registry = CollectorRegistry()
+    registry.register(TableCollector(table, subject))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+def _shown(kind: type[Any]) -> Iterator[Metric]:
+    for field, hint in get_type_hints(kind, include_extras=True).items():
+        for mark in getattr(hint, "__metadata__", ()):
+            family = _COUNTER if isinstance(mark, Counted) else _GAUGE
+            yield Metric(mark.name or field, mark.help, family, attrgetter(field))
+
+
+METRICS = tuple(_shown(Statistics))
 
 
 class FeedMetric(NamedTuple):
@@ -105,7 +128,7 @@ NETWORK_METRICS = (
     NetworkMetric("links", "Links with a connection now.", _GAUGE, lambda v: sum(one.connected for one in v.links)),
     NetworkMetric(
         "network_messages_forwarded",
-        "Messages sent on to neighbours; of QoS 0 on one topic as many as come in one piece count once.",
+        "Messages sent on to neighbours.",
         _COUNTER,
         lambda v: v.forwarded,
     ),
@@ -130,6 +153,39 @@ NETWORK_METRICS = (
         lambda v: v.loose_dropped,
     ),
     NetworkMetric(
+        "network_ways",
+        "With strategy mobile: claims made, false ones contradicted, nodes asked where they are, words refused.",
+        _COUNTER,
+        lambda v: v.ways,
+    ),
+    NetworkMetric(
+        "network_gaps", "Nodes known to have published more than was read here.", _GAUGE, lambda v: len(v.gaps)
+    ),
+    NetworkMetric(
+        "network_gap_messages",
+        "Messages of those that are missing, at most.",
+        _GAUGE,
+        lambda v: sum(gap["messages_at_most"] for gap in v.gaps.values()),
+    ),
+    NetworkMetric(
+        "network_gap_seconds",
+        "Age of the oldest gap.",
+        _GAUGE,
+        lambda v: max((gap["age_s"] for gap in v.gaps.values()), default=0),
+    ),
+    NetworkMetric(
+        "network_carried",
+        "Messages carried for nodes that are away.",
+        _GAUGE,
+        lambda v: v.carried.get("messages", 0),
+    ),
+    NetworkMetric(
+        "network_carried_dropped",
+        "Messages that a carrier had no room or no time for.",
+        _COUNTER,
+        lambda v: v.carried.get("evicted", 0),
+    ),
+    NetworkMetric(
         "network_unconfirmed", "Times SUBACK went out before every node answered.", _COUNTER, lambda v: v.unconfirmed
     ),
 )
@@ -138,20 +194,49 @@ NETWORK_METRICS = (
 class LinkMetric(NamedTuple):
     name: str
     help: str
+    family: _Family
     read: Callable[[LinkView], int]
 
 
 LINK_METRICS = (
-    LinkMetric("messages", "Frames given to a link.", lambda one: one.messages),
-    LinkMetric("bytes", "Bytes sent to a neighbour.", lambda one: one.bytes_sent),
-    LinkMetric("received_bytes", "Bytes from a neighbour.", lambda one: one.bytes_received),
-    LinkMetric("control_bytes", "Bytes sent to a neighbour that carry no message.", lambda one: one.control_bytes),
-    LinkMetric("resends", "Frames sent again on another connection.", lambda one: one.resends),
-    LinkMetric("resumptions", "Connections that carried on a link session.", lambda one: one.resumptions),
-    LinkMetric("sessions", "Link sessions begun.", lambda one: one.sessions),
+    LinkMetric("up", "1 while a neighbour is connected.", _GAUGE, lambda one: one.connected),
+    LinkMetric("congested", "1 while a neighbour reads too slowly.", _GAUGE, lambda one: one.congested),
+    LinkMetric(
+        "unacknowledged_bytes",
+        "Bytes that a neighbour has not said it has.",
+        _GAUGE,
+        lambda one: one.unacknowledged_bytes,
+    ),
+    LinkMetric("protocol_version", "Of the protocol of a link; 0 without one.", _GAUGE, lambda one: one.version),
+    LinkMetric("messages", "Frames given to a link.", _COUNTER, lambda one: one.messages),
+    LinkMetric("bytes", "Bytes sent to a neighbour.", _COUNTER, lambda one: one.bytes_sent),
+    LinkMetric("received_bytes", "Bytes from a neighbour.", _COUNTER, lambda one: one.bytes_received),
+    LinkMetric(
+        "control_bytes", "Bytes sent to a neighbour that carry no message.", _COUNTER, lambda one: one.control_bytes
+    ),
+    LinkMetric("resends", "Frames sent again on another connection.", _COUNTER, lambda one: one.resends),
+    LinkMetric("resumptions", "Connections that carried on a link session.", _COUNTER, lambda one: one.resumptions),
+    LinkMetric("sessions", "Link sessions begun.", _COUNTER, lambda one: one.sessions),
 )
 
-_STREAM_STATES = ("synced", "fetching", "unsynced")
+_STREAM_STATES = ("synced", "fetching", "unsynced", "doubtful")
+
+
+def _streams(view: NetworkView) -> Iterator[tuple[Sequence[str], float]]:
+    found = Counter(view.streams.values())
+    return (((state,), found[state]) for state in _STREAM_STATES)
+
+
+OTHER_NETWORK_METRICS = (
+    LabelledMetric("streams", "Other nodes by how their messages come in.", _GAUGE, ("state",), _streams),
+    LabelledMetric(
+        "session_moves",
+        "Sessions that changed their node.",
+        _COUNTER,
+        ("outcome",),
+        lambda view: (((outcome.replace("_", "-"),), number) for outcome, number in view.moves.items()),
+    ),
+)
 
 
 class _NetworkSnapshot(Collector):
@@ -162,19 +247,11 @@ class _NetworkSnapshot(Collector):
         for metric in NETWORK_METRICS:
             yield _family(metric, metric.read(self._view))
         for of_link in LINK_METRICS:
-            links = CounterMetricFamily(f"sterna_link_{of_link.name}", of_link.help, labels=["peer"])
+            links = of_link.family(f"sterna_link_{of_link.name}", of_link.help, labels=["peer"])
             for link in self._view.links:
                 links.add_metric([link.peer], of_link.read(link))
             yield links
-        streams = GaugeMetricFamily("sterna_streams", "Other nodes by how their messages come in.", labels=["state"])
-        found = Counter(self._view.streams.values())
-        for state in _STREAM_STATES:
-            streams.add_metric([state], found[state])
-        yield streams
-        moves = CounterMetricFamily("sterna_session_moves", "Sessions that changed their node.", labels=["outcome"])
-        for outcome, number in self._view.moves.items():
-            moves.add_metric([outcome.replace("_", "-")], number)
-        yield moves
+        yield from TableCollector(OTHER_NETWORK_METRICS, self._view).collect()
 
 
 class _FeedSnapshot(Collector):
@@ -255,6 +332,12 @@ INTERWORKING_METRICS = (
         _COUNTER,
         lambda v: v.get("proxy", {}).get("in_doubt", {}),
     ),
+    InterworkingMetric(
+        "interworking_not_kept",
+        "Publications at QoS 2 and subscriptions of relayed clients that the node did not keep for want of room.",
+        _COUNTER,
+        lambda v: v.get("proxy", {}).get("not_kept", {}),
+    ),
 )
 
 
@@ -265,6 +348,12 @@ class _InterworkingSnapshot(Collector):
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         for metric in INTERWORKING_METRICS:
             yield _family(metric, metric.read(self._view))
+        if abilities := self._view["abilities"]:
+            told = {name: str(abilities[name]) for name in ("mqtt", "qos", "loop_prevention")}
+            about = "1; its labels say what the foreign broker was found able to do."
+            family = GaugeMetricFamily("sterna_interworking_info", about, labels=list(told))
+            family.add_metric(list(told.values()), 1.0)
+            yield family
 
 
 class TimingMetric(NamedTuple):
@@ -277,6 +366,48 @@ TIMING_METRICS = (
     TimingMetric("journal_write_seconds", "Writing a group to the journal, sync included.", lambda t: t.journal_write),
     TimingMetric("commit_seconds", "From closing a group to delivering what it holds.", lambda t: t.commit),
     TimingMetric("event_loop_lag_seconds", "How late the event loop calls back.", lambda t: t.loop_lag),
+    TimingMetric(
+        "delivery_latency_seconds",
+        "From entering the network to being given to subscribers here, of some messages at QoS 1 and 2.",
+        lambda t: t.delivery,
+    ),
+    TimingMetric("move_duration_seconds", "Moves of sessions to other nodes, begun to gone.", lambda t: t.move),
+)
+
+
+class ListenerMetric(NamedTuple):
+    name: str
+    help: str
+    family: _Family
+    read: Callable[[ListenerCounters], int]
+
+
+LISTENER_METRICS = (
+    ListenerMetric("connections", "Connections of a listener now.", _GAUGE, lambda one: one.open),
+    ListenerMetric("accepted", "Connections that a listener has accepted.", _COUNTER, lambda one: one.accepted),
+    ListenerMetric(
+        "failed", "Connections that did not get through TLS or a proxy's header.", _COUNTER, lambda one: one.failed
+    ),
+)
+
+
+CERTIFICATES = LabelledMetric(
+    "certificate_expiry_timestamp_seconds",
+    "When a certificate expires: that of a listener, by its address, of links, feed, or upstream of a gateway.",
+    _GAUGE,
+    ("listener",),
+    lambda view: (((listener,), instant) for listener, instant in view.certificates.items()),
+)
+
+PROCESS_METRICS = (
+    LabelledMetric(
+        "build_info",
+        "1, with the build.",
+        _GAUGE,
+        ("version", "python", "compiled"),
+        lambda view: [((view.version, view.python, str(view.compiled).lower()), 1)],
+    ),
+    CERTIFICATES,
 )
 
 
@@ -284,20 +415,17 @@ class _ProcessSnapshot(Collector):
     def __init__(self, view: ProcessView) -> None:
         self._view = view
 
-    def collect(self) -> Iterator[GaugeMetricFamily | HistogramMetricFamily]:
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
         view = self._view
-        build = GaugeMetricFamily("sterna_build_info", "1, with the build.", labels=["version", "python", "compiled"])
-        build.add_metric([view.version, view.python, str(view.compiled).lower()], 1)
-        yield build
+        yield from TableCollector(PROCESS_METRICS, view).collect()
         for metric in TIMING_METRICS:
             timing = metric.read(view.timings)
             yield HistogramMetricFamily(f"sterna_{metric.name}", metric.help, timing.buckets(), timing.sum)
-        expiry = GaugeMetricFamily(
-            "sterna_certificate_expiry_timestamp_seconds", "When a listener's certificate expires.", labels=["listener"]
-        )
-        for listener, instant in view.certificates.items():
-            expiry.add_metric([listener], instant)
-        yield expiry
+        for of_listener in LISTENER_METRICS:
+            family = of_listener.family(f"sterna_listener_{of_listener.name}", of_listener.help, labels=["listener"])
+            for listener, counters in view.listeners.items():
+                family.add_metric([listener], of_listener.read(counters))
+            yield family
 
 
 class _Snapshot(Collector):

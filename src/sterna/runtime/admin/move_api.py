@@ -5,6 +5,7 @@ A lone node is a network of one: it has all clients, and no other node to move t
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,10 +14,10 @@ from typing import Any, Protocol
 
 from sterna.broker.broker import Broker
 from sterna.broker.inspection import client_row, own_sessions
+from sterna.migration.drain_proof import DrainProof, prove_drain
+from sterna.migration.gateway_moves import GatewayMove, GatewayPage, move_gateway, summaries
 from sterna.migration.move_counters import MoveCounters
 from sterna.migration.move_manager import MoveManager
-from sterna.runtime.admin.drain_api import DrainProof, prove_drain
-from sterna.runtime.admin.gateway_api import GatewayMove, GatewayPage, move_gateway, summaries
 from sterna.vocabulary.errors import MigrationError
 
 ALONE = "this node is alone, its configuration has no [network] table"
@@ -37,7 +38,7 @@ class MoveApi(Protocol):
 
     def evacuate(self, node: str, rate: float | None, *, stop: bool) -> dict[str, Any]: ...
 
-    def gateways(self, after: str) -> GatewayPage: ...
+    def gateways(self, after: str, *, flows: bool = False) -> GatewayPage: ...
 
     def move_gateway(self, gateway: str, to: str) -> GatewayMove: ...
 
@@ -67,7 +68,7 @@ class LoneMoveApi:
         return own_clients(self._broker, self._node)
 
     def migrations(self) -> dict[str, Any]:
-        nothing: dict[str, Any] = {"leaving": [], "arriving": [], "not_moved": [], "evacuation": None}
+        nothing: dict[str, Any] = {"leaving": [], "arriving": [], "moved": [], "not_moved": [], "evacuation": None}
         return {"node": self._node, **nothing, "counters": asdict(MoveCounters())}
 
     def move(self, client: str, to: str) -> dict[str, Any]:
@@ -76,8 +77,8 @@ class LoneMoveApi:
     def evacuate(self, node: str, rate: float | None, *, stop: bool) -> dict[str, Any]:
         raise MigrationError(f"there is no node to move clients to: {ALONE}")
 
-    def gateways(self, after: str) -> GatewayPage:
-        return summaries(self._broker, self._node, after)
+    def gateways(self, after: str, *, flows: bool = False) -> GatewayPage:
+        return summaries(self._broker, self._node, after, flows=flows)
 
     def move_gateway(self, gateway: str, to: str) -> GatewayMove:
         raise MigrationError(f"there is no node {to} to move clients of {gateway} to: {ALONE}")
@@ -128,6 +129,15 @@ class NetworkMoveApi:
                 }
                 for client, one in moving.arrivals.items()
             ],
+            "moved": [
+                {
+                    "client": one.client.decode(),
+                    "to": one.target,
+                    "took_s": round(one.took_s, 3),
+                    "seconds": round(now - one.at, 3),
+                }
+                for one in moving.moved
+            ],
             "not_moved": [
                 {
                     "client": one.client.decode(),
@@ -171,8 +181,8 @@ class NetworkMoveApi:
         self._server.after_work()
         return self.migrations()
 
-    def gateways(self, after: str) -> GatewayPage:
-        return summaries(self._server.broker, self._moving.node, after)
+    def gateways(self, after: str, *, flows: bool = False) -> GatewayPage:
+        return summaries(self._server.broker, self._moving.node, after, flows=flows)
 
     def move_gateway(self, gateway: str, to: str) -> GatewayMove:
         self._server.broker.at(self._clock())
@@ -181,7 +191,14 @@ class NetworkMoveApi:
         return outcome
 
     async def prove_drain(self, readers_behind: Callable[[], int]) -> DrainProof:
-        return await prove_drain(self._moving, self._work, readers_behind)
+        proved: asyncio.Future[DrainProof] = asyncio.get_running_loop().create_future()
+
+        def told(proof: DrainProof) -> None:
+            if not proved.done():
+                proved.set_result(proof)
+
+        self._work(lambda: prove_drain(self._moving, readers_behind, told))
+        return await proved
 
     def _work(self, act: Callable[[], None]) -> None:
         self._server.broker.at(self._clock())

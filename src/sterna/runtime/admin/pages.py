@@ -11,7 +11,16 @@ import msgspec
 
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.node.management import ROWS_MAX, Gathered
-from sterna.runtime.admin.backup_api import Backups
+from sterna.runtime.admin.access_api import AccessChanges, ban, set_rule, set_user
+from sterna.runtime.admin.backup_api import (
+    PART_PAGE,
+    BackedUpNode,
+    BackedUpProcess,
+    backup_state,
+    make_backup,
+    part_state,
+    take_step,
+)
 from sterna.runtime.admin.metrics import CONTENT_TYPE, exposition
 from sterna.runtime.admin.move_api import MoveApi
 from sterna.runtime.admin.publish_api import CannotPublish, PublishOrder
@@ -28,8 +37,10 @@ from sterna.runtime.admin.site import (
     reload,
     text,
 )
+from sterna.runtime.dashboard.front import front
+from sterna.runtime.dashboard.pages import DASHBOARD, DashboardNode
 from sterna.runtime.feed.view import FeedView
-from sterna.runtime.links.network_view import NetworkView
+from sterna.runtime.links.network_view import NetworkView, why_not_caught_up
 from sterna.runtime.process_view import ProcessView
 from sterna.vocabulary.errors import ConfigurationError, MigrationError
 
@@ -37,11 +48,8 @@ SESSIONS_SHOWN = 1000
 """A node may have a million: those that lost most and wait longest are shown."""
 
 
-class ObservedNode(AdminProcess, Protocol):
+class ObservedNode(AdminProcess, AccessChanges, DashboardNode, BackedUpNode, BackedUpProcess, Protocol):
     """The questions of the admin port to the node."""
-
-    @property
-    def backups(self) -> Backups: ...
 
     def statistics(self) -> Statistics: ...
 
@@ -102,6 +110,14 @@ class EvacuateOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop: bool = False
 
 
+def _ready(asked: Request, node: ObservedNode) -> Answer:
+    answer = ready(asked, node)
+    if answer.status == 200 and parse_qs(asked.target.partition("?")[2]).get("network") == ["1"]:
+        reason = why_not_caught_up(node.network_view(), node.statistics().uptime_s)
+        return answer if reason is None else text(503, f"not ready: {reason}\n")
+    return answer
+
+
 def _sessions(_asked: Request, node: ObservedNode) -> Answer:
     return as_json(node.sessions(SESSIONS_SHOWN))
 
@@ -122,7 +138,8 @@ def _network(_asked: Request, node: ObservedNode) -> Answer:
 
 
 def _neighbours(_asked: Request, node: ObservedNode) -> Answer:
-    return as_json({"neighbours": node.neighbours(), "dialled": node.network_view().dialled})
+    view = node.network_view()
+    return as_json({"neighbours": node.neighbours(), "dialled": view.dialled, "foreign": view.foreign})
 
 
 def _change_neighbours(asked: Request, node: ObservedNode) -> Answer:
@@ -156,8 +173,8 @@ def _move(asked: Request, node: ObservedNode) -> Answer:
 
 
 def _gateways(asked: Request, node: ObservedNode) -> Answer:
-    after = parse_qs(asked.target.partition("?")[2]).get("after", [""])[0]
-    return as_json(node.moves().gateways(after))
+    said = parse_qs(asked.target.partition("?")[2])
+    return as_json(node.moves().gateways(said.get("after", [""])[0], flows=said.get("flows") == ["1"]))
 
 
 async def _drain(_asked: Request, node: ObservedNode) -> Answer:
@@ -198,23 +215,11 @@ async def _kick(asked: Request, node: ObservedNode) -> Answer:
     return text(409, f"no node has a connection of client {order.client}{silent}\n")
 
 
-class BackupOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of POST /backup."""
-
-    name: str
-
-
-def _backup(_asked: Request, node: ObservedNode) -> Answer:
-    return as_json(node.backups.state())
-
-
-def _make_backup(asked: Request, node: ObservedNode) -> Answer:
+async def _trace(asked: Request, node: ObservedNode) -> Answer:
     try:
-        return as_json(node.backups.begin(msgspec.json.decode(asked.body, type=BackupOrder).name))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return _failed_order(error)
-    except ConfigurationError as error:
-        return text(409, f"{error}\n")
+        return as_json(await node.ask("trace", asked.body.decode(), ROWS_MAX))
+    except ValueError as error:
+        return text(400, f"{error}; / says what to send\n")
 
 
 async def _publish(asked: Request, node: ObservedNode) -> Answer:
@@ -256,8 +261,9 @@ NODE: AdminSite[ObservedNode] = AdminSite(
         AdminPage("/sessions", _sessions, "what waits for whom, and what retention took from them, worst first (JSON)"),
         AdminPage(
             "/readyz",
-            ready,
-            "200 when the node serves clients and can write its journal, else 503 and the reason",
+            _ready,
+            "200 when the node serves clients and can write its journal, else 503 and the reason; ?network=1 waits, at "
+            "most two minutes after the start, until messages of all nodes that can be reached come in",
             Right.NOTHING,
         ),
         AdminPage("/network", _network, "links, streams, paths and the overlay (JSON)"),
@@ -274,7 +280,50 @@ NODE: AdminSite[ObservedNode] = AdminSite(
             _question("subscriptions", "filter"),
             "?filter=... subscriptions of all nodes that topics of the filter reach (JSON)",
         ),
+        AdminPage(
+            "/expressions",
+            _question("expressions", "text"),
+            "?text=... subscriptions that compute, of all nodes, with what they cost (JSON)",
+        ),
         AdminPage("/retained", _question("retained", "filter"), "?filter=... retained messages (JSON)"),
+        AdminPage("/bans", _question("bans", "text"), "?text=... bans that hold (JSON)"),
+        AdminPage(
+            "/bans",
+            ban,
+            'POST {"client"|"user"|"address": "...", "for_s": 3600, "reason": "..."} bans at all nodes, '
+            '"lift": true no longer',
+            Right.CHANGE,
+        ),
+        AdminPage(
+            "/users", _question("users", "text"), "?text=... users of this node's files and of the network (JSON)"
+        ),
+        AdminPage(
+            "/users",
+            set_user,
+            'POST {"user": "...", "password": "..."} sets a user at all nodes, "bar": true keeps one out, '
+            '"reset": true leaves it to the files',
+            Right.CHANGE,
+        ),
+        AdminPage("/access", _question("access", "text"), "access rules in force, in order (JSON)"),
+        AdminPage(
+            "/access",
+            set_rule,
+            'POST {"name": "...", "filters": [...], "user": [...], "access": "both", "effect": "allow"} sets a rule '
+            'at all nodes, "remove": true removes it',
+            Right.CHANGE,
+        ),
+        AdminPage(
+            "/access/check",
+            _question("check", "request"),
+            '?request={"user": ..., "client": ..., "topic": ..., "access": "publish"} which rule decides (JSON)',
+        ),
+        AdminPage(
+            "/trace",
+            _trace,
+            'POST {"id": "...", "client": ..., "topic": ..., "after": {"node": 5}} the next packets of a trace at all '
+            "nodes, which ends when nobody asks",
+            Right.CHANGE,
+        ),
         AdminPage("/kick", _kick, 'POST {"client": "..."} disconnects one; its session stays', Right.CHANGE),
         AdminPage(
             "/publish",
@@ -282,8 +331,10 @@ NODE: AdminSite[ObservedNode] = AdminSite(
             'POST {"topic": "...", "payload": "...", "qos": 1, "retain": false} publishes a message',
             Right.CHANGE,
         ),
-        AdminPage("/backup", _backup, "how the last backup went (JSON)"),
-        AdminPage("/backup", _make_backup, 'POST {"name": "..."} makes one, in [node] backups', Right.CHANGE),
+        AdminPage("/backup", backup_state, "how the last backup went (JSON)"),
+        AdminPage("/backup", make_backup, 'POST {"name": "..."} makes one, in [node] backups', Right.CHANGE),
+        AdminPage(PART_PAGE, part_state),
+        AdminPage(PART_PAGE, take_step, right=Right.CHANGE),
         AdminPage("/migrations", _migrations, "clients on their way, and what became of others (JSON)"),
         AdminPage("/move", _migrations),
         AdminPage(
@@ -292,7 +343,11 @@ NODE: AdminSite[ObservedNode] = AdminSite(
             'POST {"client": "...", "to": "node"} moves one, {"gateway": "...", "to": "node"} those of a gateway',
             Right.CHANGE,
         ),
-        AdminPage("/gateways", _gateways, "clients by gateway (JSON, 1,000 at a time; ?after=NAME for more)"),
+        AdminPage(
+            "/gateways",
+            _gateways,
+            "clients by gateway (JSON, 1,000 at a time; ?after=NAME for more; ?flows=1: the busiest topics too)",
+        ),
         AdminPage("/drain", _drain, "whether this node owes anything to anybody, proved by a probe (JSON)"),
         AdminPage("/evacuate", _migrations),
         AdminPage(
@@ -301,8 +356,15 @@ NODE: AdminSite[ObservedNode] = AdminSite(
             'POST {"node": "...", "rate": 50} empties a node, {"node": "...", "stop": true} no longer',
             Right.CHANGE,
         ),
-        AdminPage("/neighbours", _neighbours, "addresses this node was given (JSON)"),
+        AdminPage("/neighbours", _neighbours, "addresses this node was given, and the foreign broker beside it (JSON)"),
         AdminPage("/neighbours", _change_neighbours, 'POST {"add": [...], "remove": [...]} changes them', Right.CHANGE),
-        AdminPage("/reload", reload, "POST {} reads passwords, access rules and certificates again", Right.CHANGE),
+        AdminPage(
+            "/reload",
+            reload,
+            "POST {} reads passwords, access rules, limits, certificates, [admin] and [log] again",
+            Right.CHANGE,
+        ),
+        *DASHBOARD,
     ],
+    front,
 )

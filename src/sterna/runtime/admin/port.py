@@ -1,7 +1,11 @@
 """The admin port: HTTP/1.1 for the pages of an `AdminSite`.
 
 A connection carries one request.  The request must be small and in time, or it is refused: a client costs one bounded
-buffer for at most `DEADLINE_S`.
+buffer for at most `DEADLINE_S`.  A page that is sent events keeps its connection; at most `STREAMS_MAX` do, and one
+that does not read misses events instead of filling memory.  Before each event the port looks whether the client may
+still read; after a logout, or a reload with other secrets, it may not.
+
+It is built on h11, for reasons and figures that docs/dashboard.md gives.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any, cast
 import h11
 
 from sterna.runtime.admin.pages import NODE
-from sterna.runtime.admin.site import AdminSite, Answer, Guard, Request
+from sterna.runtime.admin.site import AdminSite, Answer, EventSource, Guard, Request, may_read
 from sterna.runtime.config.schema import Bind
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -26,6 +30,17 @@ REQUEST_BYTES_MAX = 8 * 1024
 """Request line and headers together."""
 BODY_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 64
+STREAMS_MAX = 32
+"""Connections that are sent events, besides."""
+STREAM_BYTES_MAX = 512 * 1024
+"""Bytes that may wait for a page; while more do, it misses events."""
+
+_ALWAYS = (
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Connection", "close"),
+)
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +63,8 @@ class AdminPort:
         self.deadline_s = deadline_s
         #: In order of coming.
         self.connections: dict[_Connection, None] = {}
+        #: Those of `connections` that are sent events no longer stand there, but here.
+        self.streams: set[_Connection] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self, bind: Bind) -> Bind:
@@ -77,7 +94,7 @@ class AdminPort:
     async def stop(self) -> None:
         if self._server:
             self._server.close()
-        for connection in list(self.connections):
+        for connection in (*self.connections, *self.streams):
             connection.abort()
         if self._server:
             await self._server.wait_closed()
@@ -88,11 +105,13 @@ class _Connection(asyncio.Protocol):
         self._port = port
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_BYTES_MAX)
         self._request: h11.Request | None = None
+        self._asked: Request | None = None
         self._body = b""
         self._has_begun = False
         self._is_answered = False
         #: Referred to here, or the loop might lose it.
         self._answering: asyncio.Task[None] | None = None
+        self._events: EventSource | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but ancestry
@@ -102,6 +121,9 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._deadline.cancel()
         self._port.connections.pop(self, None)
+        self._port.streams.discard(self)
+        if self._events is not None:
+            self._events.leave(self)
 
     def abort(self) -> None:
         self._transport.abort()
@@ -133,7 +155,9 @@ class _Connection(asyncio.Protocol):
                 return
 
     def _answer(self, request: h11.Request) -> None:
-        asked = Request(request.method.decode(), request.target.decode("latin-1"), dict(request.headers), self._body)
+        target = request.target.decode("latin-1")
+        asked = Request(request.method.decode(), target, dict(request.headers), self._body, self._address())
+        self._asked = asked
         try:
             said = self._port.site.answer(asked, self._port.observed, self._port.guard)
         except Exception:
@@ -159,14 +183,52 @@ class _Connection(asyncio.Protocol):
         self._reply(Answer(408, b"the request took too long\n"))
         self._transport.close()
 
+    def _stream(self, said: Answer, source: EventSource) -> None:
+        """Send events from now on."""
+        if len(self._port.streams) >= STREAMS_MAX:
+            self._reply(Answer(503, f"{STREAMS_MAX} pages are open already; close one\n".encode()))
+            return
+        self._is_answered = True
+        self._deadline.cancel()
+        self._port.connections.pop(self, None)
+        self._port.streams.add(self)
+        headers = [("Content-Type", said.content_type), *_ALWAYS, *said.headers]
+        self._transport.write(self._http.send(h11.Response(status_code=200, headers=headers)) or b"")
+        self.send(said.body)
+        self._events = source
+        source.join(self)
+
+    def send(self, event: bytes) -> None:
+        """One event to a page; none if it has not read those before.  The stream ends if it may read no longer."""
+        if self._transport.is_closing():
+            return
+        if self._asked is not None and not may_read(self._asked, self._port.guard):
+            self._end_stream()
+        elif self._transport.get_write_buffer_size() < STREAM_BYTES_MAX:
+            self._transport.write(self._http.send(h11.Data(data=event)) or b"")
+
+    def _end_stream(self) -> None:
+        """A page that has not read what it was sent gets no more of it."""
+        if self._transport.get_write_buffer_size():
+            self.abort()
+            return
+        self._transport.write(self._http.send(h11.EndOfMessage()) or b"")
+        self._transport.close()
+
+    def _address(self) -> str:
+        """Empty on a Unix socket."""
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else ""
+
     def _reply(self, said: Answer) -> None:
+        if said.events is not None:
+            self._stream(said, said.events)
+            return
         self._is_answered = True
         headers = [
             ("Content-Type", said.content_type),
             ("Content-Length", str(len(said.body))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Connection", "close"),
+            *_ALWAYS,
             *said.headers,
         ]
         is_head = self._request is not None and self._request.method == b"HEAD"

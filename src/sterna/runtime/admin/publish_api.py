@@ -49,6 +49,8 @@ async def publish(broker: Broker, order: PublishOrder, after_work: Callable[[], 
     if order.qos and broker.commitments.unavailable:
         raise CannotPublish(f"the node cannot write: {broker.commitments.unavailable}; try again later")
     broker.ingress.publish(message)
+    if broker.counters.observer is not None:
+        broker.counters.observer.saw_one(message.topic, bytes(message.payload))
     written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     if order.qos:
         broker.commitments.when_safe(lambda is_safe: None if written.done() else written.set_result(is_safe))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     # Loaded only by a node that is configured with them: together they would be a sixth of its start.
     from sterna.broker.access.passwords import PasswordFile
     from sterna.broker.access.tokens import TokenVerifier
+    from sterna.runtime.hooks.access_hook import AccessHook
 
 
 def authenticator(settings: Authentication) -> Authenticator:
@@ -29,7 +30,24 @@ def authenticator(settings: Authentication) -> Authenticator:
         tokens=tokens(settings.token) if settings.token else None,
         certificates=settings.certificates,
         nonce=secrets.token_urlsafe,
+        asks_hook=settings.hook is not None,
     )
+
+
+def access_hook(settings: Authentication, node: str) -> AccessHook | None:
+    """The program that is asked about clients; it is not started yet."""
+    table = settings.hook
+    if table is None:
+        return None
+    from sterna.runtime.hooks.access_hook import AccessHook
+
+    if table.call is not None:
+        from sterna.runtime.hooks.process_asker import ProcessAsker
+
+        return AccessHook(table, ProcessAsker(table), node)
+    from sterna.runtime.hooks.http_asker import HttpAsker
+
+    return AccessHook(table, HttpAsker(table), node)
 
 
 def access_list(settings: Authorization, control: ControlTable) -> AccessList:

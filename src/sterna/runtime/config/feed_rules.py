@@ -18,8 +18,9 @@ from sterna.runtime.config.secrets import FEED_TOKEN
 from sterna.runtime.config.settings import Configuration, FeedTable, NetworkTable
 from sterna.runtime.config.toml_source import Place
 from sterna.vocabulary.errors import ConfigurationError
+from sterna.vocabulary.extras import how_to_add
 
-_EXTRA = "run: pip install 'sterna[feed]'"
+_EXTRA = how_to_add("feed")
 EVERY_ADDRESS = ("0.0.0.0", "::")
 
 

@@ -22,6 +22,8 @@ def check_interworking(configuration: Configuration, report: ProblemReport) -> N
     _check_that_it_is_another(configuration, table, report)
     attempt(partial(disjoint_filters, table.from_broker), (TABLE, "from_broker"), report)
     attempt(partial(checked_filters, table.to_broker), (TABLE, "to_broker"), report)
+    if not table.from_broker and not table.to_broker:
+        report.add((TABLE, "from_broker"), "nothing crosses in either direction", 'write ["#"] for all topics')
     if table.password_file is not None:
         contents(table.password_file, (TABLE, "password_file"), report)
         if table.user is None:
@@ -30,6 +32,9 @@ def check_interworking(configuration: Configuration, report: ProblemReport) -> N
         report.add((TABLE, "pause_max_s"), "is below pause_s", f"use {table.pause_s:g} or more")
     if table.mode == "proxy":
         _check_proxy(configuration, report)
+    elif table.only_wanted:
+        fix = 'use mode = "proxy", or name topics in to_broker'
+        report.add((TABLE, "only_wanted"), "in attach mode nobody tells the node what the broker's clients want", fix)
     _check_tls(table, report)
 
 

@@ -6,8 +6,7 @@ import ipaddress
 import re
 from functools import partial
 
-from sterna.overlay.kinds import OVERLAYS
-from sterna.overlay.mobile import MobileOverlay
+from sterna.overlay.kinds import OVERLAYS, DatagramUse
 from sterna.overlay.neighbours import checked_address
 from sterna.routing.carried import NONE
 from sterna.routing.mobile import MobileRouting
@@ -43,10 +42,11 @@ def _check_addresses(network: NetworkTable, report: ProblemReport) -> None:
         attempt(partial(checked_address, network.advertise), ("network", "advertise"), report)
     if network.clients is not None:
         attempt(partial(checked_address, network.clients), ("network", "clients"), report)
-    why_bind = OVERLAYS[network.overlay].why_bind
+    kind = OVERLAYS[network.overlay]
+    why_bind = kind.why_bind
     if why_bind and network.bind is None:
         report.add(("network", "bind"), f"is missing, and {why_bind}", "add bind = ...")
-    if network.overlay == MobileOverlay.name:
+    if kind.datagrams is DatagramUse.HELLOS:
         _check_hellos(network, report)
     if network.routing.carry != NONE and network.strategy != MobileRouting.name:
         text = f'carries nothing with strategy = "{network.strategy}"'
@@ -58,8 +58,8 @@ def _check_hellos(network: NetworkTable, report: ProblemReport) -> None:
     bind = network.bind
     if bind is None:
         return
-    group = network.mobile.group(bind)
-    place = ("network", "mobile", "multicast")
+    group = network.overlay_table.group(bind)
+    place = ("network", OVERLAYS[network.overlay].table, "multicast")
     try:
         is_group = ipaddress.ip_address(group.host).is_multicast
     except ValueError:
@@ -70,7 +70,11 @@ def _check_hellos(network: NetworkTable, report: ProblemReport) -> None:
         text = f"{group} and bind {bind} are of different families"
         report.add(place, text, 'use bind = "[::]:7883", or multicast = "239.255.83.85:7886"')
     if network.neighbours:
-        report.add(("network", "neighbours"), "a mobile overlay finds those within reach by itself", "leave it out")
+        report.add(
+            ("network", "neighbours"),
+            f"a {network.overlay} overlay finds those within reach by itself",
+            "leave it out",
+        )
 
 
 def _check_key(network: NetworkTable, report: ProblemReport) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import Any
 
-from sterna.runtime.config.files import check_authority, check_pair, contents
+from sterna.runtime.config.access import passwords
+from sterna.runtime.config.files import attempt, check_authority, check_pair, contents
 from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.process_tables import Admin, ListenerTable
 from sterna.runtime.config.schema import is_table, keys_of, table_in_list
-from sterna.runtime.config.secrets import ADMIN_TOKEN
+from sterna.runtime.config.secrets import ADMIN_READ_TOKEN, ADMIN_TOKEN
 from sterna.runtime.config.toml_source import Place
 from sterna.vocabulary.settings import MANY, Allowed
 
@@ -42,9 +44,19 @@ def check_admin(admin: Admin, report: ProblemReport) -> None:
                 ("admin", "hosts"), f'"{host}" is no host name', 'write "broker.example", without a port, or "*"'
             )
     has_token = ADMIN_TOKEN.check(admin, report)
-    if not has_token and admin.bind and not admin.bind.is_local and not admin.anonymous:
-        fix = "use 127.0.0.1, set token_file in [admin], or say anonymous = true there if that is meant"
-        report.add(("admin", "bind"), f"{admin.bind} shows metrics to everybody who can reach it", fix)
+    has_read_token = ADMIN_READ_TOKEN.check(admin, report)
+    has_people = admin.password_file is not None
+    if admin.password_file is not None:
+        attempt(partial(passwords, admin.password_file), ("admin", "password_file"), report)
+    elif admin.operators:
+        report.add(("admin", "operators"), "there are no users", "set password_file, or leave operators out")
+    if admin.bind and not (admin.anonymous or has_token or has_people or has_read_token):
+        if admin.bind.is_local:
+            fix = "set token_file, read_token_file or password_file in [admin], or leave anonymous out"
+            report.add(("admin", "anonymous"), "nobody may read here or change anything", fix)
+        else:
+            fix = "use 127.0.0.1, set token_file in [admin], or say anonymous = true there if that is meant"
+            report.add(("admin", "bind"), f"{admin.bind} shows metrics to everybody who can reach it", fix)
 
 
 def check_origins(listener: ListenerTable, place: Place, report: ProblemReport) -> None:

@@ -40,18 +40,27 @@ class ListenerTable(Table, frozen=True):
 
 class Admin(Table, frozen=True):
     bind: Bind | None = Bind("127.0.0.1", 9883)
-    """Where metrics, health and orders are served, `/` lists the pages; `""` switches it off."""
+    """Where the dashboard, metrics, health and orders are served, `/` lists the pages; `""` switches it off."""
     anonymous: Annotated[bool, ShownDefault("on loopback")] = True
-    """Let everybody read who can reach the port; beyond loopback without a token this must be set."""
+    """Let everybody read who can reach the port; beyond loopback without tokens and people this must be set."""
     hosts: tuple[str, ...] = ()
     """Names by which the port may be asked without a token, besides addresses, `localhost`, and the names of the
     machine and of `bind`; others get 421, so that no web page can read here by a name that was made to point at this
     machine. `"*"` is any; `/healthz` and `/readyz` answer to all."""
     token: Annotated[str | None, Hidden()] = None
     """Secret, 16 bytes or more; a request that shows it (`Authorization: Bearer ...`) may read and change.  Beyond
-    loopback nothing can be changed without it.  Never printed; a file or the environment keeps it better."""
+    loopback, or with one of the secrets below, nothing can be changed without it, except by `operators`.  Never
+    printed; a file or the environment keeps it better."""
     token_file: Path | None = None
     """A file with the token; white space around it does not count."""
+    read_token: Annotated[str | None, Hidden()] = None
+    """Like `token`, for reading only."""
+    read_token_file: Path | None = None
+    """A file with that token."""
+    password_file: Path | None = None
+    """People who may log in at the dashboard; `sterna passwd` makes the file.  They may read."""
+    operators: tuple[str, ...] = ()
+    """Users of `password_file` who may change something, too."""
 
 
 class Log(Table, frozen=True):

@@ -5,10 +5,12 @@ Nothing listens beyond this machine without authentication, unless the operator 
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -24,9 +26,12 @@ from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.process_rules import check_admin, check_origins, check_ranges, check_tls
 from sterna.runtime.config.process_tables import ListenerTable
 from sterna.runtime.config.schema import Bind
-from sterna.runtime.config.settings import Configuration, NodeListener, Token
+from sterna.runtime.config.settings import Authentication, Configuration, NodeListener, Token
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.functions.settings import FunctionTable
+from sterna.runtime.hooks.settings import HookTable
+from sterna.runtime.telemetry.settings import TelemetryTable
+from sterna.vocabulary.extras import how_to_add
 
 FUNCTION_MEMORY_MIN = 256 * 1024 * 1024
 
@@ -49,15 +54,17 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Prob
     for index, choice in enumerate(completed.operators.engines):
         check_filter(choice.filter, ("operators", "engines", index, "filter"), report)
     _check_functions(completed.functions, report)
+    _check_telemetry(completed.telemetry, report)
     return completed
 
 
 def _completed(configuration: Configuration, tree: dict[str, Any]) -> Configuration:
     """`anonymous` follows the bind and the default effect follows the rules, unless the operator spoke.
 
-    Who asks for passwords or tokens means them: then no listener takes clients without, loopback or not.
+    An operator who asks for passwords or tokens means them: then no listener takes clients without, loopback or not.
     """
-    checks_users = configuration.authentication.password_file or configuration.authentication.token
+    authentication = configuration.authentication
+    checks_users = authentication.password_file or authentication.token or authentication.hook
     said = [_table(item) for item in _list(tree.get("listener"))] or [{}]
     is_proxy = configuration.interworking is not None and configuration.interworking.mode == "proxy"
     listeners = tuple(
@@ -129,6 +136,45 @@ def _check_authentication(configuration: Configuration, report: ProblemReport) -
         report.add(place, "no listener asks for certificates", "set client_ca in a [[listener]]")
     if settings.token:
         _check_token(settings.token, report)
+    if settings.hook:
+        _check_hook(settings.hook, report)
+
+
+def _check_telemetry(telemetry: TelemetryTable, report: ProblemReport) -> None:
+    place = ("telemetry", "endpoint")
+    if telemetry.endpoint is None:
+        return
+    if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", telemetry.endpoint):
+        report.add(place, f'"{telemetry.endpoint}" is no address', 'write "http://127.0.0.1:4318/v1/traces"')
+    if importlib.util.find_spec("opentelemetry") is None:
+        report.add(place, "the packages of OpenTelemetry are not installed", how_to_add("telemetry"))
+
+
+def _check_hook(hook: HookTable, report: ProblemReport) -> None:
+    place = ("authentication", "hook")
+    if (hook.url is None) == (hook.call is None):
+        report.add(place, "it needs an address or a function", "set one of url and call")
+        return
+    if hook.call is not None and not re.fullmatch(r"[\w.]+:[\w.]+", hook.call):
+        report.add((*place, "call"), f'"{hook.call}" is no function', "write module:function")
+    if hook.url is not None:
+        _check_hook_url(hook, hook.url, place, report)
+
+
+def _check_hook_url(hook: HookTable, url: str, place: Place, report: ProblemReport) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("http", "https"):
+        report.add((*place, "url"), f'"{url}" is no address', "write https://host:port/path")
+        return
+    is_near = host == "localhost" or host.startswith("127.") or host == "::1"
+    if parts.scheme == "http" and not is_near and not hook.unencrypted:
+        fix = "use https://, or say unencrypted = true"
+        report.add((*place, "url"), f"passwords would go to {host} as they are", fix)
+    attempt(partial(access.access_hook, Authentication(hook=hook), "check"), (*place, "url"), report)
 
 
 def _check_token(token: Token, report: ProblemReport) -> None:
@@ -145,7 +191,7 @@ def _check_token(token: Token, report: ProblemReport) -> None:
 
 def _check_listeners(configuration: Configuration, report: ProblemReport) -> None:
     authentication = configuration.authentication
-    checks_users = bool(authentication.password_file or authentication.token)
+    checks_users = bool(authentication.password_file or authentication.token or authentication.hook)
     for index, listener in enumerate(configuration.listeners):
         place: Place = ("listener", index)
         check_tls(listener, place, report)
@@ -201,7 +247,8 @@ def _check_control(configuration: Configuration, report: ProblemReport) -> None:
     """Users who are named can be told apart only where something checks who they are."""
     control, authentication = configuration.adaptation, configuration.authentication
     named = [user for user in (*control.users, *control.gateways) if user not in (ANONYMOUS, EVERYBODY)]
-    checks = authentication.password_file or authentication.token or authentication.certificates
+    by_name = authentication.password_file or authentication.token or authentication.hook
+    checks = by_name or authentication.certificates
     if named and not checks and report.is_sound("authentication"):
         fix = "set password_file in [authentication] (see `sterna passwd`)"
         report.add(("adaptation", "users"), f'nothing checks who is "{named[0]}"', fix)

@@ -61,6 +61,9 @@ def _without_newline(contents: bytes) -> bytes:
 
 
 ADMIN_TOKEN = Secret("admin", "token", "the token of the admin port has {} bytes and could be guessed", bytes.strip)
+ADMIN_READ_TOKEN = Secret(
+    "admin", "read_token", "the reading token of the admin port has {} bytes and could be guessed", bytes.strip
+)
 FEED_TOKEN = Secret(
     "feed", "token", "the token of the feed has {} bytes, and who records a handshake could guess it", bytes.strip
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ from sterna.interworking.settings import InterworkingSettings
 from sterna.journal.settings import JournalSettings
 from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import SETTLE_S
-from sterna.operators.settings import Settings as OperatorSettings
+from sterna.operators.settings import OperatorSettings as OperatorSettings
 from sterna.overlay.bundle import COUNT_MAX
 from sterna.overlay.dialling import DIAL_MAX_S, DIAL_S
 from sterna.overlay.kinds import OVERLAYS
@@ -30,6 +30,8 @@ from sterna.routing.strategy import RoutingSettings
 from sterna.runtime.config.process_tables import Admin, ListenerTable, Log
 from sterna.runtime.config.schema import Bind, Table
 from sterna.runtime.functions.settings import FunctionTable
+from sterna.runtime.hooks.settings import HookTable
+from sterna.runtime.telemetry.settings import TelemetryTable
 from sterna.vocabulary.settings import Allowed, Choice, Hidden, ShownDefault
 
 _MULTICAST = Bind("239.255.83.84", 7884)
@@ -46,6 +48,10 @@ class NodeTable(Table, frozen=True):
     """Directory in which `sterna backup` puts backups; another disk is wiser."""
     processes: Annotated[int, Allowed(1, 64)] = 1
     """Processes that serve the listeners [together](#many-cores), one for each core that is to be used."""
+
+    @property
+    def backups_directory(self) -> Path:
+        return self.backups or self.data / "backups"
 
 
 class NodeListener(ListenerTable, frozen=True):
@@ -84,10 +90,11 @@ class Authentication(Table, frozen=True):
     certificates: bool = False
     """The common name of a client's verified certificate is its user name."""
     token: Token | None = None
+    hook: HookTable | None = None
 
 
 class RuleTable(Table, frozen=True):
-    """Who may do what where.  The first rule that fits decides."""
+    """The rights of users and clients on topics.  The first rule that fits decides."""
 
     filters: tuple[str, ...]
     """Topic filters; `%u` stands for the user name, `%c` for the client id."""
@@ -114,8 +121,9 @@ class Authorization(Table, frozen=True):
 
 
 class ControlTable(Table, frozen=True):
-    """Who may touch the [control topics](adaptation.md) `$adaptation/...`.  Nobody else can publish or hear there, by
-    any rule of `[authorization]`; messages are at QoS 0, never retained and never in the journal or the feed."""
+    """Users that may touch the [control topics](adaptation.md) `$adaptation/...`.  Nobody else can publish or hear
+    there, by any rule of `[authorization]`; messages are at QoS 0, never retained, and never in the journal or the
+    feed."""
 
     users: tuple[str, ...] = ()
     """User names of coordinators and workers; `"anonymous"` is a client that showed no credentials."""
@@ -199,6 +207,12 @@ class NetworkTable(LinkTuning):
     """TCP connections to each neighbour that this node dials; together they are
     [one link](network.md#several-connections-per-neighbour)."""
 
+    @property
+    def overlay_table(self) -> Any:
+        """The table of the overlay that is chosen; None if that cannot be tuned."""
+        table = OVERLAYS[self.overlay].table
+        return getattr(self, table) if table else None
+
 
 class FeedTable(Table, frozen=True):
     """The journal as a table for readers such as Spark.  Without the table there is no feed."""
@@ -280,6 +294,7 @@ class Configuration(Table, frozen=True):
     network: NetworkTable | None = None
     migration: MigrationSettings = msgspec.field(default_factory=MigrationSettings)
     feed: FeedTable | None = None
+    telemetry: TelemetryTable = msgspec.field(default_factory=TelemetryTable)
     interworking: InterworkingTable | None = None
     admin: Admin = msgspec.field(default_factory=Admin)
     log: Log = msgspec.field(default_factory=Log)

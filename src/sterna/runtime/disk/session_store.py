@@ -20,15 +20,17 @@ from typing import Any, Self, TypeVar
 from sterna.journal.store import BEGINNING, Position
 from sterna.runtime.disk.disk_reserve import RESERVE_BYTES, Reserve
 from sterna.runtime.disk.private_files import make_private_directory
+from sterna.vocabulary import versions
 from sterna.vocabulary.errors import JournalError
-
-SCHEMA_VERSION = 2
 
 _TABLES = """
 CREATE TABLE sessions (client_id TEXT PRIMARY KEY, state BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE retained (topic BLOB PRIMARY KEY, message BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+
+#: Version -> statements that make it the next one.  The values stay as they are: their readers know both kinds.
+_UPGRADES = {2: ""}
 
 _Run = Callable[[str, Iterable[Any]], object]
 """Run one statement for each row of parameters."""
@@ -41,7 +43,7 @@ class Checkpoint:
     position: Position
     """Everything the journal holds before it is in this checkpoint."""
     epoch: int
-    """How often the node has been started."""
+    """Of the last start of the node; 0: there was none."""
     sessions: dict[str, bytes]
     retained: dict[bytes, bytes]
     meta: dict[str, str]
@@ -69,15 +71,14 @@ class SessionStore:
         # room for.  It has to be said before anything is read.
         self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
         version = self._database.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
-            raise JournalError(
-                f"{self._path} has session schema {version}, this Sterna knows {SCHEMA_VERSION}; "
-                "run the version of Sterna that wrote it, or give the node another data directory"
-            )
+        if version and version not in versions.SESSIONS:
+            raise JournalError(versions.refusal(str(self._path), version, versions.SESSIONS))
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
-        if version == 0:
-            self._database.executescript(f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
+        newest = versions.SESSIONS.newest
+        steps = [_UPGRADES[known] for known in range(version, newest)] if version else [_TABLES]
+        if steps:
+            self._database.executescript(f"BEGIN IMMEDIATE;{''.join(steps)}PRAGMA user_version = {newest};COMMIT;")
 
     def load(self) -> Checkpoint:
         with self._lock, self._blaming_the_file():
@@ -112,7 +113,7 @@ class SessionStore:
         self._transact(change)
 
     def next_epoch(self, after: int = 0) -> int:
-        """Count this start of the node; the count is on the disk when this returns.
+        """Give this start of the node a number; it is on the disk when this returns.
 
         `after` is the last epoch the journal tells of, so that a lost session file does not make epochs come twice.
         """

@@ -18,7 +18,7 @@ import msgspec
 from sterna.journal.columns import SCHEMA
 from sterna.journal.filter_set import FilterSet
 from sterna.journal.reader_cursors import NAME_BYTES_MAX
-from sterna.node.feed_pieces import Question, needles_of
+from sterna.node.feed_pieces import FeedQuestion, needles_of
 from sterna.node.feed_proofs import NONCE_BYTES, node_proof, reader_proof
 from sterna.node.feed_records import RECORDS
 from sterna.runtime.feed import requests as asks
@@ -288,6 +288,15 @@ class FeedConnection(asyncio.Protocol):
         started, committed = (None, None) if found is None else found[1:]
         self._say({"ok": True, "started": started, "offset": committed})
 
+    async def _readers(self, _asked: asks.AskReaders) -> None:
+        readers, end = self._feed.readers, self._feed.journal.safe_offset
+        found = []
+        for one in readers.records():
+            lost = readers.lost(one.name)
+            behind = max(0, end - one.committed)
+            found.append({**one._asdict(), "behind": behind, "lost": 0 if lost is None else lost.messages})
+        self._say({"ok": True, "readers": found})
+
     async def _commit(self, asked: asks.AskCommit) -> None:
         readers = self._feed.readers
         before = readers.find(self.reader)
@@ -305,7 +314,7 @@ class FeedConnection(asyncio.Protocol):
         self._say({"ok": True})
 
     async def _reach(self, asked: asks.AskReach) -> None:
-        offset, size = reach(self._feed.journal, asked.start, asked.bytes)
+        offset, size = reach(self._feed.journal, asked.start, asked.bytes, asked.stop)
         self._say({"ok": True, "offset": offset, "bytes": size})
 
     async def _parquet(self, asked: asks.AskParquet) -> None:
@@ -336,8 +345,18 @@ class FeedConnection(asyncio.Protocol):
     async def _read(self, asked: asks.AskRead) -> None:
         journal = self._feed.journal
         filters = filters_of(asked)
-        interest, needles = (None, ()) if filters is None else (FilterSet(filters), needles_of(filters))
-        question = Question(asked.start, asked.stop, interest, asked.since_us, asked.until_us, needles)
+        interest = None if filters is None else FilterSet(filters)
+        named = None if asked.publishers is None else [one.encode("utf-8", "surrogatepass") for one in asked.publishers]
+        question = FeedQuestion(
+            asked.start,
+            asked.stop,
+            interest,
+            asked.since_us,
+            asked.until_us,
+            needles_of(filters, named),
+            publishers=None if named is None else frozenset(named),
+            qos=None if asked.qos is None else frozenset(asked.qos),
+        )
         if asked.start < journal.first_offset:
             raise trimmed(asked.start, journal.first_offset)
         self._say({"ok": True, "first": asked.start})
@@ -383,6 +402,10 @@ class FeedConnection(asyncio.Protocol):
         await spark.hand_in(asked.results)
         self._say({"ok": True})
 
+    async def _audited(self, asked: asks.AskAudited) -> None:
+        await self._feed.keep_audit(asked.audit)
+        self._say({"ok": True})
+
     def _end_read(self) -> None:
         self._in_read = False
         self._transport.write(bytes(_LENGTH_BYTES))
@@ -401,6 +424,7 @@ _SERVED: dict[type[Any], Callable[[FeedConnection, Any], Awaitable[None]]] = {
     asks.AskRead: FeedConnection._read,
     asks.AskRegister: FeedConnection._register,
     asks.AskReader: FeedConnection._reader,
+    asks.AskReaders: FeedConnection._readers,
     asks.AskCommit: FeedConnection._commit,
     asks.AskForget: FeedConnection._forget,
     asks.AskOffsetAt: FeedConnection._offset_at,
@@ -410,4 +434,5 @@ _SERVED: dict[type[Any], Callable[[FeedConnection, Any], Awaitable[None]]] = {
     asks.AskRecords: FeedConnection._records,
     asks.AskExpressions: FeedConnection._expressions,
     asks.AskResults: FeedConnection._results,
+    asks.AskAudited: FeedConnection._audited,
 }

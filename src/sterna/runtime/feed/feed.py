@@ -6,16 +6,18 @@
                                                     or {ok: false, reason, code}, as to every request
     reader  -> {op: "status", beyond, wait_ms}      -> {node, epoch, first, next, peers, away, durable,
                                                         journal[, fell_off]}
-               {op: "read", start, stop, filters, since_us, until_us}
+               {op: "read", start, stop, filters, since_us, until_us, publishers, qos}
                                                     -> {ok, first}, pieces, an empty piece, {reached, rows, lost}
                {op: "register", offset}             -> {offset, started}
+               {op: "readers"}                      -> {readers: [{name, started, committed, behind, lost}, ...]}
                {op: "reader"} {op: "commit", offset} {op: "forget"} {op: "offset_at", time_us} {op: "parquet", after}
                {op: "segments"}                     -> {segments: [[start, stop], ...]}, places
                {op: "records", table, start, stop, since_us}
                                                     -> {ok}, pieces, an empty piece, {reached, rows, lost}
                {op: "expressions"}                  -> {settings, expressions: [[text, since_us], ...]}
                {op: "results", results: [[expression, number, payload[, message]], ...]}
-               {op: "reach", start, bytes}          -> {offset, bytes}: so far do so many bytes of the journal go
+               {op: "audited", audit}: the outcome of an audit, for the dashboard
+               {op: "reach", start, bytes, stop}    -> {offset, bytes}: so far do so many bytes of the journal go
 
 Every piece has its length in four bytes (big endian) before it and is MessagePack, but for the pieces of a read: see
 node/feed_pieces.py, and node/feed_records.py for records.  `journal` is the identity of the journal: offsets of another
@@ -30,6 +32,7 @@ import asyncio
 import logging
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -39,11 +42,12 @@ from typing import Any
 from sterna.broker.broker import Broker
 from sterna.journal.journal import Journal
 from sterna.journal.reader_cursors import HeldOffsets, ReaderCursors
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.runtime.config.feed_rules import feed_peers
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.secrets import FEED_TOKEN
 from sterna.runtime.config.settings import FeedTable
+from sterna.runtime.feed.audit_outcomes import AuditOutcome, AuditShelf
 from sterna.runtime.feed.connection import HANDSHAKE_S, FeedConnection
 from sterna.runtime.feed.cursors import CursorFile
 from sterna.runtime.feed.known_nodes import KnownNodes
@@ -51,7 +55,7 @@ from sterna.runtime.feed.parquet import Abandoned, ParquetShelf
 from sterna.runtime.feed.segment_read import SegmentSource, Store
 from sterna.runtime.feed.spark_results import SparkResults
 from sterna.runtime.feed.view import FeedView
-from sterna.runtime.tls import RenewableContext, digest_of, server_context
+from sterna.runtime.tls import RenewableContext, digest_of, expires_at, server_context
 from sterna.vocabulary.errors import ConfigurationError, JournalError
 
 THREADS = 2
@@ -65,10 +69,11 @@ GRUMBLES_PERIOD_S = 60.0
 log = logging.getLogger("sterna.feed")
 
 
-def feed_context(settings: FeedTable) -> tuple[ssl.SSLContext, str]:
-    """With the digest of its files.  May raise OSError."""
+def feed_context(settings: FeedTable) -> tuple[ssl.SSLContext, str, float]:
+    """With the digest of its files, and when the certificate expires.  May raise OSError."""
+    assert settings.certificate is not None
     context = server_context(str(settings.certificate), str(settings.key), None, required=False)
-    return context, digest_of(settings.certificate, settings.key)
+    return context, digest_of(settings.certificate, settings.key), expires_at(settings.certificate)
 
 
 class Feed:
@@ -91,6 +96,7 @@ class Feed:
         # A journal in memory starts empty every time: old offsets would mean other messages.
         self._cursors = CursorFile(data / "readers.json") if durable else None
         self._nodes = KnownNodes(data / "feeds.json" if durable else None, settings.forget_nodes_s)
+        self.audits = AuditShelf(data / "audits.json" if durable else None)
         self.readers = ReaderCursors(self._cursors.load(identity) if self._cursors else (), most=settings.readers)
         self.shelf: ParquetShelf | None = None
         if settings.parquet is not None:
@@ -123,7 +129,7 @@ class Feed:
                 "give [feed] parquet another directory"
             )
 
-    def serve_spark(self, broker: Broker, settings: Settings, after_work: Callable[[], None]) -> None:
+    def serve_spark(self, broker: Broker, settings: OperatorSettings, after_work: Callable[[], None]) -> None:
         self.spark = SparkResults(broker, self.journal, settings, after_work)
 
     @property
@@ -206,7 +212,7 @@ class Feed:
         return sum(not one.reader for one in self._connections if not one.is_over) > STRANGERS_MAX
 
     def make_room(self) -> bool:
-        """Is there room for one more reader?  Who has been idle longest makes some, and may come again."""
+        """Is there room for one more reader?  The one idle longest makes some, and may come again."""
         here = [one for one in self._connections if one.reader and not one.is_over]
         if len(here) < self.settings.connections:
             return True
@@ -218,6 +224,11 @@ class Feed:
 
     def left(self, connection: FeedConnection) -> None:
         self._connections.discard(connection)
+
+    async def keep_audit(self, outcome: AuditOutcome) -> None:
+        """It is on the disk when this returns.  May raise JournalError."""
+        self.audits.add(outcome)
+        await asyncio.get_running_loop().run_in_executor(self._scribe, self.audits.write, self.audits.outcomes)
 
     async def keep_readers(self) -> None:
         """All that is known of the readers now is on the disk when this returns; many may wait for one write."""
@@ -307,6 +318,10 @@ class Feed:
         if reached and reached < self.journal.first_offset:
             fields = {"from_offset": reached, "to_offset": first}
             log.error("retention took messages that are in no Parquet file", extra=fields)
+
+    def connected(self) -> dict[str, int]:
+        """Connections by the name of their reader."""
+        return Counter(one.reader for one in self._connections if one.reader)
 
     def view(self) -> FeedView:
         slowest = self.readers.slowest()

@@ -20,7 +20,7 @@ import msgspec
 
 from sterna.journal.index import IndexedSegment
 from sterna.journal.table import TABLE_SCHEMA
-from sterna.node.feed_pieces import Question, pick, table_of, unpack
+from sterna.node.feed_pieces import FeedQuestion, pick, table_of, unpack
 from sterna.runtime.disk.private_files import create_private, make_private_directory
 from sterna.runtime.feed.cursors import put_in_place, replace_file
 from sterna.runtime.feed.segment_read import Store, read_bytes
@@ -33,7 +33,7 @@ GROUP_BYTES = 32 * 1024 * 1024
 GRACE_S = 60.0
 """How long a file stays after it has gone from the manifest, for readers that looked just before."""
 _MAKING_SUFFIX = ".making"
-_EVERYTHING = Question(0, 1 << 62)
+_EVERYTHING = FeedQuestion(0, 1 << 62)
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sterna.journal.frames import ENDS_GROUP, STARTS_GROUP, message_frame
 from sterna.mqtt.topics import is_topic_filter
-from sterna.node.feed_pieces import AS_IT_LIES, Picked, Question
+from sterna.node.feed_pieces import AS_IT_LIES, FeedQuestion, Picked
 from sterna.runtime.feed import requests as asks
 from sterna.runtime.feed.segment_read import LOOK_SPAN_BYTES, SPAN_BYTES, SegmentSource, read_span
 
@@ -22,7 +22,7 @@ BLIND_SPANS = 16
 class RangeReading:
     """A range on its way to a reader, a span at a time; `offset` is how far it has got."""
 
-    def __init__(self, source: SegmentSource, question: Question) -> None:
+    def __init__(self, source: SegmentSource, question: FeedQuestion) -> None:
         self._source = source
         self._question = question
         #: Rows that come in later are not part of the answer: a reader that asks again gets the same.
@@ -41,7 +41,7 @@ class RangeReading:
         if self.offset < journal.first_offset:
             raise trimmed(self.offset, journal.first_offset)
         look = not self._blind_for
-        looks = look and self._question.interest is not None
+        looks = look and not self._question.is_plain
         span = journal.span(self.offset, self._stop, LOOK_SPAN_BYTES if looks else SPAN_BYTES)
         if span is None:
             return self._from_memory()
@@ -76,9 +76,9 @@ class RangeReading:
         return picked
 
 
-def reach(journal: Journal, start: int, bytes_max: int) -> tuple[int, int]:
+def reach(journal: Journal, start: int, bytes_max: int, before: int | None = None) -> tuple[int, int]:
     """Up to which offset about so many bytes go, a frame of messages at least, and how many they are."""
-    stop, size = journal.safe_offset, 0
+    stop, size = journal.safe_offset if before is None else min(before, journal.safe_offset), 0
     offset = max(start, journal.first_offset)
     while offset < stop and size < bytes_max:
         span = journal.span(offset, stop, bytes_max - size)

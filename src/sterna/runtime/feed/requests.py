@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from sterna.runtime.feed.audit_outcomes import AuditOutcome
+
 VERSION = 1
 REQUEST_BYTES_MAX = 64 * 1024
 RESULTS_BYTES_MAX = 16 * 1024 * 1024
@@ -37,6 +39,8 @@ class AskRead(Struct, frozen=True, tag_field="op", tag="read"):
     filters: Annotated[list[str], Meta(max_length=FILTERS_MAX)] | None = None
     since_us: Instant | None = None
     until_us: Instant | None = None
+    publishers: Annotated[list[str], Meta(max_length=FILTERS_MAX)] | None = None
+    qos: Annotated[list[Annotated[int, Meta(ge=0, le=2)]], Meta(max_length=3)] | None = None
 
 
 class AskRegister(Struct, frozen=True, tag_field="op", tag="register"):
@@ -45,6 +49,10 @@ class AskRegister(Struct, frozen=True, tag_field="op", tag="register"):
 
 class AskReader(Struct, frozen=True, tag_field="op", tag="reader"):
     """Where does this reader stand?"""
+
+
+class AskReaders(Struct, frozen=True, tag_field="op", tag="readers"):
+    """Asks for the readers that are registered."""
 
 
 class AskCommit(Struct, frozen=True, tag_field="op", tag="commit"):
@@ -85,6 +93,7 @@ class AskReach(Struct, frozen=True, tag_field="op", tag="reach"):
 
     start: Offset
     bytes: Annotated[int, Meta(gt=0, le=1 << 40)]
+    stop: Offset | None = None
 
 
 class HandedOn(Struct, frozen=True, array_like=True):
@@ -112,11 +121,18 @@ class AskResults(Struct, frozen=True, tag_field="op", tag="results"):
     results: list[Handed]
 
 
+class AskAudited(Struct, frozen=True, tag_field="op", tag="audited"):
+    """The outcome of an audit, for people."""
+
+    audit: AuditOutcome
+
+
 Request = (
     AskStatus
     | AskRead
     | AskRegister
     | AskReader
+    | AskReaders
     | AskCommit
     | AskForget
     | AskOffsetAt
@@ -126,6 +142,7 @@ Request = (
     | AskRecords
     | AskExpressions
     | AskResults
+    | AskAudited
 )
 
 introduction = msgspec.msgpack.Decoder(Introduction)

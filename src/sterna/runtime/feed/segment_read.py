@@ -19,7 +19,7 @@ from sterna.journal.index import FrameSpan
 from sterna.journal.journal import Journal
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.table import own_rows, rows_between
-from sterna.node.feed_pieces import Picked, Question, pick
+from sterna.node.feed_pieces import FeedQuestion, Picked, pick
 from sterna.runtime.disk.segment_files import FileStore
 
 SPAN_BYTES = 512 * 1024
@@ -62,7 +62,7 @@ def read_bytes(store: Store, serial: int, start: int, stop: int) -> bytes:
         os.close(fd)
 
 
-def read_span(store: Store, span: FrameSpan, question: Question, look: bool) -> Picked:
+def read_span(store: Store, span: FrameSpan, question: FeedQuestion, look: bool) -> Picked:
     """The part of a span that is to be sent."""
     return pick(read_bytes(store, span.serial, span.start, span.stop), question, look=look)
 

@@ -21,7 +21,7 @@ from sterna.journal.journal import Journal
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
 from sterna.mqtt.topics import is_control, is_reserved, is_topic_name
-from sterna.operators.settings import Settings
+from sterna.operators.settings import OperatorSettings
 from sterna.runtime.feed.requests import Handed, HandedOn, Unfit
 from sterna.vocabulary.errors import ProtocolError
 
@@ -48,7 +48,7 @@ class LogClock:
 
 class SparkResults:
     def __init__(
-        self, broker: Broker, journal: Journal, settings: Settings, after_work: Callable[[], None]
+        self, broker: Broker, journal: Journal, settings: OperatorSettings, after_work: Callable[[], None]
     ) -> None:  # fmt: skip
         self._broker = broker
         self._journal = journal

@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from sterna.broker.expressions.function_calls import Done
 from sterna.operators.functions import Functions
 from sterna.runtime.functions.settings import FunctionTable
-from sterna.runtime.functions.worker import ANSWER, QUESTION, Start
+from sterna.runtime.functions.worker import ANSWER, QUESTION, WorkerStart
 
 log = logging.getLogger("sterna.functions")
 
@@ -98,7 +98,7 @@ class Job(NamedTuple):
     done: Done
 
 
-class Worker(asyncio.SubprocessProtocol):
+class FunctionWorker(asyncio.SubprocessProtocol):
     """One process, from its start to its end."""
 
     def __init__(self, pool: FunctionPool) -> None:
@@ -150,14 +150,23 @@ class Worker(asyncio.SubprocessProtocol):
 
 class FunctionPool:
     def __init__(
-        self, table: FunctionTable, functions: Functions, worked: Callable[[Callable[[], None]], None]
+        self,
+        table: FunctionTable,
+        functions: Functions,
+        worked: Callable[[Callable[[], None]], None],
+        *,
+        answers_objects: bool = False,
     ) -> None:
-        """`worked` is handed every piece of work that comes of a call, to be done at a moment that suits the node."""
+        """`worked` is handed every piece of work that comes of a call, to be done at a moment that suits the node.
+        `answers_objects`: functions do not compute numbers, see `WorkerStart`."""
+        self._answers_objects = answers_objects
+        numbers: Callable[[bytes], Any] = msgspec.msgpack.Decoder(tuple[float | None, str]).decode
+        self._decode = msgspec.msgpack.Decoder(tuple[Any, str]).decode if answers_objects else numbers
         self._table = table
         self._functions = functions
         self._calls = _calls(table, functions)
         self._worked = worked
-        self._workers: list[Worker] = []
+        self._workers: list[FunctionWorker] = []
         self._starting = 0
         self._starts_failed = 0
         self._again: asyncio.TimerHandle | None = None
@@ -226,21 +235,21 @@ class FunctionPool:
         for job in waiting:
             self._tell(job, None, "function-died", "its process cannot be started")
 
-    def answered(self, worker: Worker, answer: bytes) -> None:
+    def answered(self, worker: FunctionWorker, answer: bytes) -> None:
         if not worker.ready:
             self._greeted(worker, answer)
             return
         job = self._let_go(worker)
         try:
-            value, what = msgspec.msgpack.decode(answer, type=tuple[float | None, str])
+            value, what = self._decode(answer)
         except msgspec.DecodeError:
             worker.kill("function-died")
             value, what = None, "an answer that makes no sense"
         if job is not None:
-            self._tell(job, value, "" if value is not None else "function-failed", what)
+            self._tell(job, value, "function-failed" if value is None else "", what)
         self._hand_out()
 
-    def ended(self, worker: Worker) -> None:
+    def ended(self, worker: FunctionWorker) -> None:
         """A process has ended: its present call fails, and the waiting calls go to others."""
         if worker in self._workers:
             self._workers.remove(worker)
@@ -255,7 +264,7 @@ class FunctionPool:
             self._tell(job, None, worker.verdict or "function-died", worker.verdict or "its process ended")
         self._hand_out()
 
-    def _let_go(self, worker: Worker) -> Job | None:
+    def _let_go(self, worker: FunctionWorker) -> Job | None:
         job, worker.job = worker.job, None
         if worker.timer is not None:
             worker.timer.cancel()
@@ -281,14 +290,14 @@ class FunctionPool:
         assert self._loop is not None
         table = self._table
         directory = str(table.directory) if table.directory else ""
-        start = Start(self._calls, directory, table.memory_bytes, os.getpid())
+        start = WorkerStart(self._calls, directory, table.memory_bytes, os.getpid(), self._answers_objects)
         # -P: modules come from where the operator said, not from wherever the node was started.
         command = [sys.executable, "-P", "-m", "sterna.runtime.functions.worker", msgspec.json.encode(start).decode()]
         # As many cores as there are workers; libraries would take all.
         env = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
         try:
             _, worker = await self._loop.subprocess_exec(
-                lambda: Worker(self),
+                lambda: FunctionWorker(self),
                 *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -307,7 +316,7 @@ class FunctionPool:
             return
         worker.timer = self._loop.call_later(START_S_MAX, worker.kill, "too slow to start")
 
-    def _greeted(self, worker: Worker, answer: bytes) -> None:
+    def _greeted(self, worker: FunctionWorker, answer: bytes) -> None:
         """The first words of a process: what it could not load."""
         self._let_go(worker)
         worker.ready = True

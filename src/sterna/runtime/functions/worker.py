@@ -5,7 +5,7 @@ functions goes to standard error.  It ends with its node and has a limit of memo
 answer; the node kills a process that hangs.
 
     question  := length of the name (1 byte), of the payload (4 bytes), name, payload
-    answer    := length (4 bytes), MessagePack: [number or nil, what went wrong]
+    answer    := length (4 bytes), MessagePack: [number (or an object) or nil, what went wrong]
     first answer, unasked: {name: what went wrong} of functions that cannot be loaded
 """
 
@@ -31,7 +31,7 @@ NICE = 5
 _PR_SET_PDEATHSIG = 1
 
 
-class Start(msgspec.Struct, frozen=True):
+class WorkerStart(msgspec.Struct, frozen=True):
     """The orders to a worker on its command line, as JSON."""
 
     functions: dict[str, str]
@@ -41,10 +41,12 @@ class Start(msgspec.Struct, frozen=True):
     memory_bytes: int
     """0: any."""
     parent: int
+    answers_objects: bool = False
+    """Functions take what JSON says and return what JSON can say; else bytes and a number."""
 
 
 def main(arguments: list[str]) -> None:
-    start = msgspec.json.decode(arguments[0], type=Start)
+    start = msgspec.json.decode(arguments[0], type=WorkerStart)
     _behave(start)
     questions, answers = _take_over_standard_streams()
     if start.directory:
@@ -65,12 +67,15 @@ def main(arguments: list[str]) -> None:
         name = questions.read(name_length).decode()
         payload = questions.read(payload_length)
         try:
-            _answer(answers, (float(functions[name](payload)), ""))
+            if start.answers_objects:
+                _answer(answers, (functions[name](msgspec.json.decode(payload)), ""))
+            else:
+                _answer(answers, (float(functions[name](payload)), ""))
         except Exception as error:  # a function of somebody else's, on a payload of anybody's
             _answer(answers, (None, _what(error)))
 
 
-def _behave(start: Start) -> None:
+def _behave(start: WorkerStart) -> None:
     """Die with the node, stay behind it in the queue for the processor, and keep within bounds."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != start.parent:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 import msgspec
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from sterna.gateway.gateway import Gateway
-from sterna.runtime.admin.metrics import CONTENT_TYPE
+from sterna.runtime.admin.metrics import CERTIFICATES, CONTENT_TYPE, LabelledMetric, single, table_exposition
 from sterna.runtime.admin.pages import NODE
 from sterna.runtime.admin.site import (
     AdminPage,
@@ -53,6 +51,10 @@ _COUNTERS = {
 class ObservedGateway(AdminProcess, Protocol):
     gateway: Gateway
 
+    @property
+    def certificates(self) -> dict[str, float]:
+        """Address of a listener, or "upstream" -> second of the wall clock at which its certificate expires."""
+
     def measuring_view(self) -> dict[str, Any] | None:
         """None for a gateway that does not measure."""
 
@@ -67,29 +69,27 @@ class ClientView(msgspec.Struct, frozen=True):
     waiting_bytes: int
 
 
-class _GatewayCollector(Collector):
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+def _counter(name: str, meaning: str) -> LabelledMetric:
+    return single(f"gateway_{name}", meaning, CounterMetricFamily, lambda it: getattr(it.gateway.counters, name))
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        gateway = self._gateway
-        for name, meaning in _COUNTERS.items():
-            yield CounterMetricFamily(f"sterna_gateway_{name}", meaning, value=getattr(gateway.counters, name))
-        refused = CounterMetricFamily(
-            "sterna_gateway_connections_refused", "Clients refused, by reason.", labels=["reason"]
-        )
-        for reason, number in sorted(gateway.counters.connections_refused.items()):
-            refused.add_metric([reason], number)
-        yield refused
-        yield GaugeMetricFamily("sterna_gateway_clients", "Clients connected now.", value=len(gateway.clients))
-        yield GaugeMetricFamily("sterna_gateway_attached", "Clients that have a node now.", value=gateway.attached)
+
+GATEWAY_METRICS = (
+    *(_counter(name, meaning) for name, meaning in _COUNTERS.items()),
+    LabelledMetric(
+        "gateway_connections_refused",
+        "Clients refused, by reason.",
+        CounterMetricFamily,
+        ("reason",),
+        lambda it: (((why,), number) for why, number in sorted(it.gateway.counters.connections_refused.items())),
+    ),
+    single("gateway_clients", "Clients connected now.", GaugeMetricFamily, lambda it: len(it.gateway.clients)),
+    single("gateway_attached", "Clients that have a node now.", GaugeMetricFamily, lambda it: it.gateway.attached),
+    CERTIFICATES,
+)
 
 
 def _metrics(_asked: Request, observed: ObservedGateway) -> Answer:
-    registry = CollectorRegistry()
-    registry.register(_GatewayCollector(observed.gateway))
-    ProcessCollector(registry=registry)
-    return Answer(200, generate_latest(registry), CONTENT_TYPE)
+    return Answer(200, table_exposition(GATEWAY_METRICS, observed), CONTENT_TYPE)
 
 
 def _clients(_asked: Request, observed: ObservedGateway) -> Answer:
@@ -133,6 +133,6 @@ GATEWAY = GatewaySite(
         AdminPage("/readyz", ready, "200 while clients are taken in, else 503 and the reason", Right.NOTHING),
         AdminPage("/clients", _clients, "who is connected, through which node, and what is not answered yet (JSON)"),
         AdminPage("/measuring", _measuring, "its coordinate, and the workers it measured (JSON)"),
-        AdminPage("/reload", reload, "POST {} reads certificates again", Right.CHANGE),
+        AdminPage("/reload", reload, "POST {} reads certificates, limits, [admin] and [log] again", Right.CHANGE),
     ],
 )

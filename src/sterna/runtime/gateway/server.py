@@ -10,8 +10,10 @@ import gc
 import logging
 import random
 import signal
+import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import uvloop
@@ -20,23 +22,36 @@ import sterna.gateway.client
 from sterna import __version__
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
+from sterna.gateway.settings import GATEWAY_LIMITS_TOLD, GatewayLimits
 from sterna.gateway.upstream import Upstream
 from sterna.runtime.adaptation.gateway_measuring import GatewayMeasuring
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
+from sterna.runtime.admin.reloading import AdminAndLog
 from sterna.runtime.admin.site import guard
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.gateway.pages import GATEWAY
-from sterna.runtime.gateway.settings import GatewayConfiguration, outward_context
+from sterna.runtime.gateway.settings import GatewayConfiguration, UpstreamTable, outward_context
 from sterna.runtime.hangups import hold_back_hangups
 from sterna.runtime.links.connections import LingeringTransport
 from sterna.runtime.listeners.listeners import Listeners
 from sterna.runtime.listeners.socket_quota import Descriptors, SocketQuota, divided
 from sterna.runtime.logs import configure
 from sterna.runtime.process_setup import allow_many_sockets, outdated_modules
-from sterna.runtime.reloading import PreparedListeners, ReloadedPart, Reloader, ReloadOutcome, Swap, needing_restart
+from sterna.runtime.reloading import (
+    ADMIN_AND_LOG,
+    PreparedLimits,
+    PreparedListeners,
+    ReloadedPart,
+    Reloader,
+    ReloadOutcome,
+    Swap,
+    limits_reloaded,
+    needing_restart,
+)
 from sterna.runtime.reports import Reports
 from sterna.runtime.service_manager import ServiceManager
+from sterna.runtime.tls import expires_at
 from sterna.vocabulary.errors import SternaError
 
 log = logging.getLogger("sterna.gateway")
@@ -52,11 +67,7 @@ LOG_LOOK_S = 10.0
 
 #: The settings that a reload puts in place.  The rest of the configuration waits for a restart.
 RELOADED: tuple[Place, ...] = (
-    ("log",),
-    ("admin", "anonymous"),
-    ("admin", "hosts"),
-    ("admin", "token"),
-    ("admin", "token_file"),
+    *ADMIN_AND_LOG,
     ("upstream", "ca"),
     ("upstream", "certificate"),
     ("upstream", "key"),
@@ -109,6 +120,11 @@ class NodeProtocol(asyncio.Protocol):
         self._upstream.writable()
 
 
+def _outward(upstream: UpstreamTable) -> tuple[ssl.SSLContext | None, float | None]:
+    """How nodes are spoken to, and when the certificate that they are shown expires."""
+    return outward_context(upstream), expires_at(upstream.certificate) if upstream.certificate is not None else None
+
+
 class GatewayServer:
     """The world of one gateway."""
 
@@ -117,7 +133,7 @@ class GatewayServer:
     ) -> None:
         self._configuration = configuration
         self._reports = Reports(log)
-        self._context = outward_context(configuration.upstream)
+        self._context, self._context_expires_at = _outward(configuration.upstream)
         rng = random.SystemRandom()
         nodes, control = list(configuration.upstream.nodes), configuration.upstream.control
         servers = Servers(
@@ -126,16 +142,17 @@ class GatewayServer:
         self.gateway = Gateway(
             configuration.gateway.name,
             servers,
-            configuration.limits,
+            replace(configuration.limits),
             configuration.patience,
             self,
             rng,
             time.monotonic(),
         )
         #: Client sockets that are open, those included that were told goodbye.
-        self.sockets = SocketQuota(descriptors.sockets, configuration.limits, self.gateway.counters.refused)
+        self.sockets = SocketQuota(descriptors.sockets, self.gateway.limits, self.gateway.counters.refused)
         self._listeners = Listeners(self, descriptors.backlog)
         self._admin = AdminPort(self, guard(configuration.admin), site=GATEWAY)
+        self._admin_and_log = AdminAndLog(configuration, self._admin)
         self._service_manager = ServiceManager()
         self._reloader = Reloader(reread, self._prepare, self._service_manager)
         self.measuring = self._new_measuring(servers)
@@ -152,7 +169,7 @@ class GatewayServer:
             configuration.gateway.name,
             configuration.adaptation,
             configuration.measuring,
-            configuration.coordinates.preset,
+            configuration.coordinates.settings(),
             configuration.adaptation.remember,
             servers.prefer,
         )
@@ -208,6 +225,13 @@ class GatewayServer:
         self._service_manager.close()
         return 0
 
+    @property
+    def certificates(self) -> dict[str, float]:
+        found = self._listeners.certificates()
+        if self._context_expires_at is not None:
+            found["upstream"] = self._context_expires_at
+        return found
+
     async def reload(self) -> ReloadOutcome:
         return await self._reloader.reload()
 
@@ -215,18 +239,18 @@ class GatewayServer:
         """Certificates are for handshakes to come: clients and nodes that are connected stay."""
         old = self._configuration
         listeners = PreparedListeners(self._listeners, new.listeners)
-        admin = guard(new.admin) if new.admin.bind == old.admin.bind else self._admin.guard
-        context = outward_context(new.upstream)
-        needs_restart = [*listeners.needs_restart, *needing_restart(old, new, RELOADED)]
+        admin_and_log = self._admin_and_log.prepare(new)
+        context, context_expires_at = _outward(new.upstream)
+        limits = PreparedLimits(self.gateway.limits, new.limits, GATEWAY_LIMITS_TOLD)
+        reloaded = (*RELOADED, *limits_reloaded(GatewayLimits, GATEWAY_LIMITS_TOLD))
+        needs_restart = [*listeners.needs_restart, *needing_restart(old, new, reloaded)]
 
         def swap() -> ReloadOutcome:
-            parts = listeners.apply()
-            self._admin.guard = admin
-            self._context = context
-            configure(new.log.level, new.log.format)
-            return ReloadOutcome(
-                [*parts, ReloadedPart("certificates for nodes", context is not None)], 0, needs_restart
-            )
+            parts = [limits.apply(), *listeners.apply()]
+            self.gateway.context.unauthenticated.most = self.gateway.limits.unauthenticated_bytes
+            self._context, self._context_expires_at = context, context_expires_at
+            parts += [ReloadedPart("certificates for nodes", context is not None), *admin_and_log()]
+            return ReloadOutcome(parts, 0, needs_restart)
 
         return swap
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from sterna.overlay.kinds import OVERLAYS
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.settings import NetworkTable
 from sterna.vocabulary.errors import ConfigurationError
@@ -35,8 +36,8 @@ class HelloSockets(asyncio.DatagramProtocol):
     def __init__(self, table: NetworkTable, heard: Callable[[str, bytes], None]) -> None:
         assert table.bind is not None
         self._heard = heard
-        self._group = table.mobile.group(table.bind)
-        self._named = table.mobile.interfaces
+        self._group: Bind = table.overlay_table.group(table.bind)
+        self._named: tuple[str, ...] = table.overlay_table.interfaces
         self._is_local = table.bind.is_local
         self._family = socket.AF_INET6 if ":" in self._group.host else socket.AF_INET
         self._joined: dict[str, int] = {}
@@ -55,7 +56,9 @@ class HelloSockets(asyncio.DatagramProtocol):
         except OSError as error:
             self.close()
             where = f"{self.bind} with the group {self._group}"
-            fix = "set another bind in [network], or a group of its family in [network.mobile]"
+            fix = (
+                f"set another bind in [network], or a group of its family in [network.{OVERLAYS[table.overlay].table}]"
+            )
             raise ConfigurationError(f"cannot say hello from {where}: {error.strerror}; {fix}") from error
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_datagram_endpoint(lambda: self, sock=self._ear)

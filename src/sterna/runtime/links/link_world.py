@@ -24,7 +24,7 @@ from sterna.runtime.config.schema import Bind, Unusable
 from sterna.runtime.config.settings import NetworkTable, NetworkTls
 from sterna.runtime.links.bundles import BundledConnections, MemberProtocol, Newcomer
 from sterna.runtime.links.connections import LinkedNode, LinkProtocol, LinkServer
-from sterna.runtime.tls import RenewableContext, digest_of, server_context
+from sterna.runtime.tls import RenewableContext, digest_of, expires_at, server_context
 from sterna.vocabulary.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 class LinkTls:
     """How links are encrypted from now on."""
 
-    def __init__(self, inward: ssl.SSLContext, outward: ssl.SSLContext, digest: str) -> None:
-        self.inward = RenewableContext(inward, digest)
+    def __init__(self, inward: ssl.SSLContext, outward: ssl.SSLContext, digest: str, expires_at: float) -> None:
+        self.inward = RenewableContext(inward, digest, expires_at)
         self.outward = outward
 
-    def renew(self, inward: ssl.SSLContext, outward: ssl.SSLContext, digest: str) -> bool:
+    def renew(self, inward: ssl.SSLContext, outward: ssl.SSLContext, digest: str, expires_at: float) -> bool:
         """For connections to come; those that stand stay.  Whether that makes a difference."""
         self.outward = outward
-        return self.inward.renew(inward, digest)
+        return self.inward.renew(inward, digest, expires_at)
 
 
 class LinkWorld:
@@ -259,15 +259,15 @@ async def _scoped(host: str, port: int) -> socket.socket:
     return sock
 
 
-def contexts(tls: NetworkTls) -> tuple[ssl.SSLContext, ssl.SSLContext, str]:
+def contexts(tls: NetworkTls) -> tuple[ssl.SSLContext, ssl.SSLContext, str, float]:
     """For connections others make and for those we make: each side shows a certificate of the same authority.  With
-    the digest of their files."""
+    the digest of their files, and when the certificate expires."""
     inward = server_context(str(tls.certificate), str(tls.key), str(tls.ca), required=True)
     outward = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(tls.ca))
     outward.minimum_version = ssl.TLSVersion.TLSv1_2
     outward.load_cert_chain(str(tls.certificate), str(tls.key))
     outward.check_hostname = tls.check_names
-    return inward, outward, digest_of(tls.certificate, tls.key, tls.ca)
+    return inward, outward, digest_of(tls.certificate, tls.key, tls.ca), expires_at(tls.certificate)
 
 
 def why(error: Exception) -> str:

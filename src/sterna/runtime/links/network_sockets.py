@@ -24,8 +24,7 @@ from sterna.migration.settings import MigrationSettings
 from sterna.node.network import Network
 from sterna.node.network_settings import NetworkSettings
 from sterna.node.node import Node
-from sterna.overlay.kinds import OVERLAYS
-from sterna.overlay.mobile import MobileOverlay
+from sterna.overlay.kinds import OVERLAYS, DatagramUse
 from sterna.overlay.neighbours import Member, checked_address
 from sterna.runtime.admin.move_api import NetworkMoveApi
 from sterna.runtime.config.feed_rules import EVERY_ADDRESS
@@ -67,9 +66,9 @@ class Networking:
         this node's feed and `clients` that of its door for clients, for the others to know."""
         bind = self._table.bind
         # The port must be known before the overlay tells others about it.
-        if bind is not None and OVERLAYS[self._table.overlay].has_datagrams:
-            sockets = HelloSockets if self._table.overlay == MobileOverlay.name else Datagrams
-            self._datagrams = await sockets.open(self._table, self._heard)
+        datagrams = OVERLAYS[self._table.overlay].datagrams
+        if bind is not None and datagrams:
+            self._datagrams = await SOCKETS[datagrams].open(self._table, self._heard)
             bind = self._datagrams.bind
         self.network = self._node.join(
             lambda epoch: replace(self._settings(epoch, bind, feed), clients=clients, migration=migration), self
@@ -90,6 +89,12 @@ class Networking:
         if tls is None or link_tls is None:
             return None
         return partial(link_tls.renew, *contexts(tls))
+
+    @property
+    def certificate_expires_at(self) -> float | None:
+        """None without TLS."""
+        link_tls = self._links.tls if self._links is not None else None
+        return link_tls.inward.expires_at if link_tls is not None else None
 
     def listens(self, listener: ListenerTable, address: Bind) -> None:
         """A port that was left to the system is known: other nodes send clients there, if nowhere else."""
@@ -118,7 +123,7 @@ class Networking:
             cpu=processor_mhz(),
             memory=memory_mib(),
         )
-        overlay = kind.configured(member, getattr(table, kind.table) if kind.table else None)
+        overlay = kind.configured(member, table.overlay_table)
         return NetworkSettings(link, overlay, table.routing, table.settle_s, feed)
 
     def _heard(self, sender: str, data: bytes) -> None:
@@ -186,7 +191,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def __init__(self, table: NetworkTable, heard: Any) -> None:
         self._heard = heard
-        self._group = table.tree.multicast
+        self._group: Bind | None = table.overlay_table.multicast
         self._sender: asyncio.DatagramTransport | None = None
         self._listener: asyncio.DatagramTransport | None = None
         self.bind: Bind | None = None
@@ -250,6 +255,12 @@ class Datagrams(asyncio.DatagramProtocol):
         for transport in (self._sender, self._listener):
             if transport is not None:
                 transport.close()
+
+
+SOCKETS: dict[DatagramUse, type[Datagrams] | type[HelloSockets]] = {
+    DatagramUse.GROUP: Datagrams,
+    DatagramUse.HELLOS: HelloSockets,
+}
 
 
 def processor_mhz() -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sterna.node.network import Network
 from sterna.overlay.link import LinkCounters
@@ -28,6 +28,8 @@ class LinkView:
     resends: int
     resumptions: int
     sessions: int
+    version: int
+    """Of the link protocol, which both nodes speak; 0 without a link session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class NetworkView:
     """Empty: the node is alone."""
     node: str
     epoch: int
-    """Counts the starts of the node."""
+    """Grows with each start of the node."""
     strategy: str
     overlay: dict[str, Any]
     links: list[LinkView] = field(default_factory=list)
@@ -51,8 +53,14 @@ class NetworkView:
     away: dict[str, dict[str, float]] = field(default_factory=dict)
     """With `strategy = "mobile"`: nodes that cannot be reached -> seconds since they could, messages that entered here
     for them meanwhile, and the age of the oldest."""
+    gaps: dict[str, dict[str, float]] = field(default_factory=dict)
+    """With `strategy = "mobile"`: origins that are known to have come further than this node has read -> messages
+    missing at most, and for how many seconds."""
     carried: dict[str, Any] = field(default_factory=dict)
-    """Messages that this node carries for others: how many, bytes, age, how many were handed on or dropped."""
+    """Messages that this node carries for others: how many, bytes, age, how many were handed on or dropped, and for
+    whom."""
+    ways: dict[str, int] = field(default_factory=dict)
+    """With `strategy = "mobile"`: claims made, false ones contradicted, nodes asked where they are, words refused."""
     tables: dict[str, Any] = field(default_factory=dict)
     """Sizes of the routing tables."""
     forwarded: int = 0
@@ -77,6 +85,23 @@ def lone_view(node: str, epoch: int) -> NetworkView:
     return NetworkView(network="", node=node, epoch=epoch, strategy="", overlay={"overlay": "none"})
 
 
+LINK_WAIT_S: Final = 30.0
+"""A node that has no link for so long after its start is the only one, or nobody can help it by waiting."""
+STREAMS_WAIT_S: Final = 120.0
+"""The same for messages of other nodes that it has yet to fetch."""
+
+
+def why_not_caught_up(view: NetworkView, uptime_s: float) -> str | None:
+    """The reason for which a node that was started should not yet be followed by the next one: messages of nodes that
+    it can reach do not come in yet.  None if they do, and at a lone node."""
+    if not view.network or uptime_s > STREAMS_WAIT_S:
+        return None
+    if not any(link.connected for link in view.links):
+        return "no link to another node yet" if uptime_s <= LINK_WAIT_S else None
+    behind = sorted(origin for origin, state in view.streams.items() if state != "synced" and origin in view.paths)
+    return f"messages of {', '.join(behind[:5])} do not come in yet" if behind else None
+
+
 def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> NetworkView:
     """`tables`: with their sizes, which takes a look at every filter."""
     router, settings = network.router, network.links.settings
@@ -92,6 +117,8 @@ def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> Netwo
         vector={origin: (stamp.epoch, stamp.sequence) for origin, stamp in router.streams.vector.items()},
         paths={origin: path.link for origin, path in router.paths.known.items()},
         away=router.paths.absence(),
+        gaps=router.streams.gaps(router.paths.frontiers()),
+        ways=router.paths.counted(),
         carried=network.carrying.view() if network.carrying.is_on else {},
         tables=sizes(router.strategy.table()) if tables else {},
         forwarded=router.counters.forwarded,
@@ -124,6 +151,7 @@ def _link(peer: str, counters: LinkCounters, links: Links) -> LinkView:
         counters.resends,
         counters.resumptions,
         counters.sessions,
+        link.version if link else 0,
     )
 
 

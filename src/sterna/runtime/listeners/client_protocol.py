@@ -15,11 +15,12 @@ from sterna.broker.session.outbox import Transport
 from sterna.runtime.listeners.packet_log import (
     ClientConnection,
     LoggedConnection,
-    LoggedTransport,
     PacketLog,
     is_wanted,
+    logged_transport,
 )
 from sterna.runtime.listeners.socket_quota import SocketQuota, host_of
+from sterna.runtime.process_view import ListenerCounters
 
 
 class HostLimits(Protocol):
@@ -72,13 +73,16 @@ class AcceptedSocket(NamedTuple):
 class ClientProtocol(asyncio.Protocol):
     """One TCP, TLS or Unix connection."""
 
-    __slots__ = ("_address", "_authority", "_connection", "_entrance", "_host", "_server")
+    __slots__ = ("_address", "_authority", "_connection", "_counters", "_entrance", "_host", "_server")
 
-    def __init__(self, server: Server, entrance: Entrance, accepted: AcceptedSocket | None = None) -> None:
+    def __init__(
+        self, server: Server, entrance: Entrance, counters: ListenerCounters, accepted: AcceptedSocket | None = None
+    ) -> None:
         """Made before the TLS handshake: it is by the authorities of now that a certificate is checked.  `accepted`:
         somebody else has accepted the socket, and counts it already."""
         self._server = server
         self._entrance = entrance
+        self._counters = counters
         self._authority = entrance.authority
         self._connection: ClientConnection | None = None
         self._host = accepted.host if accepted is not None else None
@@ -97,12 +101,14 @@ class ClientProtocol(asyncio.Protocol):
                 raw.abort()
                 return
             self._host = host
+        self._counters.accepted += 1
+        self._counters.open += 1
         raw.set_write_buffer_limits(high=server.broker.limits.output_bytes)
         server.broker.at(monotonic())
         peer = self._peer(raw)
         packet_log = PacketLog(peer.address) if is_wanted() else None
         if packet_log is not None:
-            transport = LoggedTransport(transport, packet_log)
+            transport = logged_transport(transport, packet_log)
         self._connection = server.broker.accept(transport, peer)
         if self._connection is None:
             raw.abort()
@@ -129,6 +135,7 @@ class ClientProtocol(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         connection, self._connection = self._connection, None
         if self._host is not None:
+            self._counters.open -= 1
             self._server.sockets.give_back(self._host)
         if connection is not None:
             self._server.broker.at(monotonic())

@@ -26,6 +26,7 @@ from sterna.runtime.listeners.client_protocol import AcceptedSocket, ClientProto
 from sterna.runtime.listeners.proxy_header import BadProxyHeader, read_header
 from sterna.runtime.listeners.socket_quota import host_of
 from sterna.runtime.listeners.websocket import WebSocketClientProtocol
+from sterna.runtime.process_view import ListenerCounters
 from sterna.runtime.tls import digest_of, expires_at, server_context
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -80,6 +81,9 @@ class Threshold:
     def __init__(self, settings: ListenerState, server: Server) -> None:
         self._server = server
         self.entrance = Entrance()
+        self.counters = ListenerCounters()
+        #: Where it listens; with the real port where 0 was asked for.
+        self.address = settings.listener.bind
         self.apply(settings)
 
     def apply(self, settings: ListenerState) -> None:
@@ -91,8 +95,9 @@ class Threshold:
         """A protocol that serves a socket."""
         listener = self.settings.listener
         if listener.transport == "websocket":
-            return WebSocketClientProtocol(self._server, self.entrance, listener.allowed_origins, accepted)
-        return ClientProtocol(self._server, self.entrance, accepted)
+            origins = listener.allowed_origins
+            return WebSocketClientProtocol(self._server, self.entrance, self.counters, origins, accepted)
+        return ClientProtocol(self._server, self.entrance, self.counters, accepted)
 
     def may_become(self, listener: ListenerTable) -> bool:
         """Without opening another socket."""
@@ -145,13 +150,18 @@ class Listeners:
         self._thresholds.append(threshold)
         if bind.path:
             self._paths.append(bind.path)
-            return bind
-        return Bind(bind.host, port)
+        else:
+            threshold.address = Bind(bind.host, port)
+        return threshold.address
 
     def certificates(self) -> dict[str, float]:
         """Address -> when its certificate expires."""
-        every = ((threshold.settings.listener.bind, threshold.settings.expires_at) for threshold in self._thresholds)
-        return {str(bind): expires for bind, expires in every if expires is not None}
+        every = ((threshold.address, threshold.settings.expires_at) for threshold in self._thresholds)
+        return {str(address): expires for address, expires in every if expires is not None}
+
+    def counters(self) -> dict[str, ListenerCounters]:
+        """Address -> connections."""
+        return {str(threshold.address): threshold.counters for threshold in self._thresholds}
 
     async def _open_door(self, bind: Bind, threshold: Threshold) -> int:
         backlog = self._backlog
@@ -245,6 +255,7 @@ class ListeningDoor:
             )
         except OSError as error:
             self._server.sockets.give_back(accepted.host)
+            self._threshold.counters.failed += 1
             client.close()
             broker.counters.refused("proxy-header" if isinstance(error, BadProxyHeader) else "tls-handshake")
             self._failures.report(address, error, self._loop.time())

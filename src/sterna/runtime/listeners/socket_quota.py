@@ -44,7 +44,7 @@ class SocketQuota:
     ) -> None:
         """`refused` counts by reason; `emptied` is told whenever the last socket has closed."""
         self._most = most
-        self._per_address = limits.connections_per_address
+        self._limits = limits
         self._refused = refused
         self._emptied = emptied
         self._held: dict[str, int] = {}
@@ -53,7 +53,7 @@ class SocketQuota:
     def take(self, host: str) -> bool:
         """One more socket of this host; False if it has to be closed at once."""
         held = self._held.get(host, 0)
-        if host and held >= self._per_address:
+        if host and held >= self._limits.connections_per_address:
             self._refused("connections-per-address")
             return False
         if self.open >= self._most:

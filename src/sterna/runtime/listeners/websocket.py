@@ -25,6 +25,7 @@ from websockets.typing import Subprotocol
 from sterna.broker.access.identity import Entrance
 from sterna.mqtt.reasons import Reason
 from sterna.runtime.listeners.client_protocol import AcceptedSocket, ClientProtocol, Server
+from sterna.runtime.process_view import ListenerCounters
 
 # The library's own account of each connection lacks the client's address; `_fail` gives ours.
 _silent = logging.getLogger("sterna.websocket")
@@ -76,11 +77,12 @@ class WebSocketClientProtocol(ClientProtocol):
         self,
         server: Server,
         entrance: Entrance,
+        counters: ListenerCounters,
         allowed_origins: tuple[str, ...] = (),
         accepted: AcceptedSocket | None = None,
     ) -> None:
         """`allowed_origins`: the pages that may connect; "*" is all of them, none those of the same host."""
-        super().__init__(server, entrance, accepted)
+        super().__init__(server, entrance, counters, accepted)
         self._allowed_origins = allowed_origins
         self._websocket = ServerProtocol(
             select_subprotocol=_select_mqtt,

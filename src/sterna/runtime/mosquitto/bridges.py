@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sterna.runtime.mosquitto.conf_lines import ConfLine, Untranslated
+from sterna.runtime.mosquitto.conf_lines import SECRETS, ConfLine, Untranslated
 
 ADDRESSES = ("address", "addresses")
-SECRETS = ("password", "remote_password", "local_password", "bridge_psk")
 KEYS = frozenset(
     {
         *ADDRESSES,
@@ -45,9 +44,9 @@ class BridgedTopic:
 class Bridge:
     line: ConfLine
     addresses: list[str] = field(default_factory=list)
-    topics: list[BridgedTopic] = field(default_factory=list)
-    settings: dict[str, str] = field(default_factory=dict)
-    """Everything else that its lines say; secrets are left out."""
+    topics: list[tuple[ConfLine, BridgedTopic]] = field(default_factory=list)
+    lines: dict[str, ConfLine] = field(default_factory=dict)
+    """All others, by option; the last of two counts."""
 
     @property
     def name(self) -> str:
@@ -60,10 +59,15 @@ class Bridge:
             topic = _topic(line.value)
             if topic is None:
                 return Untranslated(line, "it is no topic line", "write topic PATTERN [out|in|both [QOS [HERE THERE]]]")
-            self.topics.append(topic)
+            self.topics.append((line, topic))
         else:
-            self.settings[line.key] = "(secret)" if line.key in SECRETS else line.value
+            self.lines[line.key] = line
         return None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Without secrets."""
+        return {key: "(secret)" if key in SECRETS else line.value for key, line in self.lines.items()}
 
     def as_plain(self) -> dict[str, Any]:
         topics = [
@@ -74,7 +78,7 @@ class Bridge:
                 "local_prefix": one.local_prefix,
                 "remote_prefix": one.remote_prefix,
             }
-            for one in self.topics
+            for _, one in self.topics
         ]
         return {
             "name": self.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ from sterna.vocabulary.errors import ConfigurationError
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 INCLUDE_DIR = "include_dir"
+#: Options whose value is shown to nobody.
+SECRETS = ("password", "remote_password", "local_password", "bridge_psk")
 
 
 class ConfLine(NamedTuple):
@@ -23,7 +26,7 @@ class ConfLine(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"{self.key} {self.value}".rstrip()
+        return f"{self.key} {'(secret)' if self.key in SECRETS else self.value}".rstrip()
 
 
 class Untranslated(NamedTuple):
@@ -49,7 +52,7 @@ def read_conf(file: Path) -> list[ConfLine]:
 
 def _included(line: ConfLine, file: Path) -> list[ConfLine]:
     directory = resolved(line.value, file)
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         raise ConfigurationError(
             f"{line.place}: include_dir {line.value} is no directory; name one, or remove the line"
         )
@@ -72,7 +75,8 @@ def read_text(file: Path) -> str:
     try:
         if file.stat().st_size > FILE_BYTES_MAX:
             raise ConfigurationError(f"{file} is larger than {FILE_BYTES_MAX:,} bytes; it is no file of Mosquitto")
-        return file.read_text("utf-8", errors="replace")
+        # No path and no name holds a NUL, and the system takes none.
+        return file.read_text("utf-8", errors="replace").replace("\0", "\ufffd")
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be read: {error.strerror}; check the path and its rights") from None
 
@@ -80,6 +84,6 @@ def read_text(file: Path) -> str:
 def resolved(path: str, beside: Path) -> Path:
     """A relative path counts from the directory Mosquitto is started in: the current one, or else the file's."""
     given = Path(path)
-    if given.is_absolute() or given.exists():
+    if given.is_absolute() or os.path.exists(path):  # False, too, for what can be no path
         return given.absolute()
     return (beside.parent / given).absolute()

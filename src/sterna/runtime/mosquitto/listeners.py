@@ -11,15 +11,15 @@ from sterna.runtime.mosquitto.sections import ListenerSection, Sections
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """Who may come in by a listener, and what they may do."""
+class ListenerAccess:
+    """Clients that may come in by a listener, and what they may do."""
 
     anonymous: bool
     password_file: Path | None
     acl_file: Path | None
 
     @classmethod
-    def of(cls, section: ListenerSection, parts: Sections, file: Path) -> Guard:
+    def of(cls, section: ListenerSection, parts: Sections, file: Path) -> ListenerAccess:
         whole = {line.key: line.value for line in parts.whole}
 
         def value(key: str) -> str:
@@ -32,12 +32,12 @@ class Guard:
             acl_file=resolved(path, file) if (path := value("acl_file")) else None,
         )
 
-    def is_like(self, other: Guard) -> bool:
+    def is_like(self, other: ListenerAccess) -> bool:
         """A node has one list of users and one of rules for all its listeners."""
         return (self.password_file, self.acl_file) == (other.password_file, other.acl_file)
 
 
-def why_left_out(section: ListenerSection, guard: Guard, kept: Guard) -> Untranslated | None:
+def why_left_out(section: ListenerSection, guard: ListenerAccess, kept: ListenerAccess) -> Untranslated | None:
     """None if a node can have this listener; `kept` is the guard that the node gets."""
     if not guard.is_like(kept):
         return Untranslated(
@@ -62,7 +62,7 @@ def why_left_out(section: ListenerSection, guard: Guard, kept: Guard) -> Untrans
     return None
 
 
-def listener_table(section: ListenerSection, guard: Guard, file: Path) -> dict[str, Any]:
+def listener_table(section: ListenerSection, guard: ListenerAccess, file: Path) -> dict[str, Any]:
     table: dict[str, Any] = {"bind": _bind(section), "anonymous": guard.anonymous}
     if section.value("protocol") == "websockets":
         table["transport"] = "websocket"

@@ -13,9 +13,10 @@ from typing import Any
 
 from sterna.broker.access.passwords import PasswordFile
 from sterna.runtime.mosquitto.acl_file import AclTranslation
+from sterna.runtime.mosquitto.bridge_table import BridgeTable
 from sterna.runtime.mosquitto.bridges import Bridge
 from sterna.runtime.mosquitto.conf_lines import ConfLine, Untranslated, read_conf, read_lines, read_text, resolved
-from sterna.runtime.mosquitto.listeners import Guard, listener_table, why_left_out
+from sterna.runtime.mosquitto.listeners import ListenerAccess, listener_table, why_left_out
 from sterna.runtime.mosquitto.options import (
     DURATIONS_S,
     IMPOSSIBLE,
@@ -40,6 +41,8 @@ class Translation:
     untranslated: list[Untranslated] = field(default_factory=list)
     passwords: str | None = None
     """The lines of the password file that a node takes, where it does not take all of them."""
+    bridge_password: ConfLine | None = None
+    """The line with the password for the broker in [interworking]."""
 
     def set(self, table: str, key: str, value: Any) -> None:
         self.tables.setdefault(table, {})[key] = value
@@ -53,11 +56,12 @@ def translate(file: Path) -> Translation:
     parts = sections(read_conf(file), str(file))
     found.bridges = parts.bridges
     found.untranslated += parts.untranslated
-    guards = [Guard.of(section, parts, file) for section in parts.listeners]
+    guards = [ListenerAccess.of(section, parts, file) for section in parts.listeners]
     guard = max(guards, key=lambda one: bool(one.password_file) + bool(one.acl_file))
     _translate_listeners(found, parts, guards, guard)
     for line in parts.whole:
         _translate_line(found, line)
+    _translate_bridges(found)
     if guard.password_file:
         _translate_passwords(found, guard)
     if guard.acl_file:
@@ -65,7 +69,9 @@ def translate(file: Path) -> Translation:
     return found
 
 
-def _translate_listeners(found: Translation, parts: Sections, guards: list[Guard], kept: Guard) -> None:
+def _translate_listeners(
+    found: Translation, parts: Sections, guards: list[ListenerAccess], kept: ListenerAccess
+) -> None:
     taken: list[ListenerSection] = []
     for section, guard in zip(parts.listeners, guards, strict=True):
         if problem := why_left_out(section, guard, kept):
@@ -105,6 +111,27 @@ def _translate_connections(found: Translation, kept: list[ListenerSection]) -> N
             )
         elif line.value != "-1":
             found.refuse(line, "it is no number of connections", "write a number from 1")
+
+
+def _translate_bridges(found: Translation) -> None:
+    for bridge in found.bridges:
+        table = BridgeTable(bridge)
+        found.untranslated += table.untranslated
+        if not table.is_complete:
+            found.refuse(
+                bridge.line,
+                "nothing of this bridge can be carried",
+                "keep it in the configuration of the other broker, with this node as its address",
+            )
+        elif "interworking" in found.tables:
+            found.refuse(
+                bridge.line,
+                "a node joins one broker",
+                f"start another node of the network with `sterna interwork --broker {table.settings['broker']}`",
+            )
+        else:
+            found.tables["interworking"] = table.settings
+            found.bridge_password = table.password
 
 
 def _translate_line(found: Translation, line: ConfLine) -> None:
@@ -183,7 +210,7 @@ def _needs_a_false(found: Translation, line: ConfLine) -> None:
 
 
 def _of_guard(found: Translation, line: ConfLine) -> None:
-    """Read for the listeners, see `Guard`."""
+    """Read for the listeners, see `ListenerAccess`."""
 
 
 HANDLERS: dict[str, Callable[[Translation, ConfLine], None]] = {
@@ -201,7 +228,7 @@ HANDLERS: dict[str, Callable[[Translation, ConfLine], None]] = {
 }
 
 
-def _translate_passwords(found: Translation, guard: Guard) -> None:
+def _translate_passwords(found: Translation, guard: ListenerAccess) -> None:
     assert guard.password_file is not None
     good, bad = [], 0
     for number, text in enumerate(read_text(guard.password_file).splitlines(), start=1):
@@ -221,7 +248,7 @@ def _translate_passwords(found: Translation, guard: Guard) -> None:
         found.passwords = "".join(f"{text}\n" for text in good)
 
 
-def _translate_acl(found: Translation, guard: Guard) -> None:
+def _translate_acl(found: Translation, guard: ListenerAccess) -> None:
     assert guard.acl_file is not None
     certificates = found.tables.get("authentication", {}).get("certificates", False)
     acl = AclTranslation(users_are_known=bool(guard.password_file) or certificates)

@@ -8,11 +8,13 @@ from typing import Any
 from sterna.runtime.mosquitto.bridges import Bridge
 from sterna.runtime.mosquitto.translation import Translation
 
-BRIDGE_REMEDY = "keep the bridge in the configuration of the other broker, with this node as its address"
+BRIDGE_REMEDY = (
+    "the first one that can be is [interworking]; a node joins one broker, so start another node for each other"
+)
 
 
 def as_toml(found: Translation) -> str:
-    """Bridges and lines without a counterpart stand in comments at the end."""
+    """Bridges, as they were, and lines without a counterpart stand in comments at the end."""
     lines = [f"# Translated from {found.file}"]
     for name, settings in found.tables.items():
         lines += ["", f"[{name}]", *_settings(settings)]
@@ -51,7 +53,7 @@ def _settings(settings: dict[str, Any]) -> list[str]:
 def _bridge(bridge: Bridge) -> list[str]:
     to = " or ".join(bridge.addresses) or "nowhere"
     settings = ", ".join(f"{key} {value}" for key, value in bridge.settings.items())
-    lines = [f"bridge {bridge.name} ({bridge.line.place}) to {to}", *(f"  {topic}" for topic in bridge.topics)]
+    lines = [f"bridge {bridge.name} ({bridge.line.place}) to {to}", *(f"  {topic}" for _, topic in bridge.topics)]
     return [_in_one_line(text) for text in (*lines, *([f"  with {settings}"] if settings else []))]
 
 

@@ -24,12 +24,15 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from sterna.runtime.admin.backup_api import Backups
 from sterna.runtime.admin.port import AdminPort
 from sterna.runtime.admin.site import Request, guard
 from sterna.runtime.config.process_tables import ListenerTable
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.settings import Configuration
+from sterna.runtime.disk.backups import Backup
 from sterna.runtime.logs import configure
+from sterna.runtime.processes.backup import back_up
 from sterna.runtime.processes.members import FIRST, GroupPlan, admin_socket, check_group, name_of
 from sterna.runtime.processes.pages import GROUP
 from sterna.runtime.processes.relay import ask
@@ -80,9 +83,16 @@ class ProcessGroup:
         self._status = 0
         self._admin = AdminPort(self, guard(configuration.admin), site=GROUP)
         self._service_manager = ServiceManager()
+        self.backups = Backups(self._back_up if configuration.journal.durability != "memory" else None)
 
     def sockets(self) -> list[Path]:
         return [admin_socket(self._directory, member) for member in self._members]
+
+    def names(self) -> list[str]:
+        return [name_of(self._configuration.node.name, member) for member in self._members]
+
+    async def _back_up(self, name: str, asked: Request) -> Backup:
+        return await back_up(self.sockets(), self._configuration.node.backups_directory, name, asked)
 
     @property
     def _members(self) -> range:

@@ -12,8 +12,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from sterna.overlay.kinds import OVERLAYS
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.settings import Configuration, FeedTable, NetworkTable
+from sterna.runtime.disk.backups import MEMBER
 from sterna.vocabulary.errors import ConfigurationError
 
 FIRST = 1
@@ -38,10 +40,15 @@ def admin_socket(directory: Path, member: int) -> Path:
     return directory / f"{member}.sock"
 
 
+def part_of(member: int) -> str:
+    """The directory of its data below that of the whole, and below that of a backup."""
+    return "" if member == FIRST else f"{MEMBER}{member}"
+
+
 def check_group(configuration: Configuration) -> None:
     """ConfigurationError if the configuration cannot be that of several processes."""
     network = configuration.network
-    if network is not None and network.overlay != "static":
+    if network is not None and not OVERLAYS[network.overlay].is_fixed:
         raise ConfigurationError(
             f'several processes need the static overlay, and [network] overlay is "{network.overlay}"; '
             'set overlay = "static", or start one node per core with a file of its own'
@@ -59,7 +66,8 @@ def member_configuration(configuration: Configuration, member: int, directory: P
     node = replace(
         whole,
         name=name_of(whole.name, member),
-        data=whole.data if is_first else whole.data / f"process-{member}",
+        data=whole.data / part_of(member),
+        backups=whole.backups_directory,
         processes=1,
     )
     listeners = tuple(

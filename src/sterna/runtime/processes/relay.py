@@ -31,7 +31,14 @@ async def ask(path: Path, asked: Request) -> Answer:
         return text(503, f"process {path.stem} does not answer: {str(error) or 'it took too long'}\n")
 
 
-async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Request) -> Answer:
+async def conversation(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    asked: Request,
+    *,
+    answer_bytes_max: int = ANSWER_BYTES_MAX,
+) -> Answer:
+    """One request and its answer; 502 if that is too large.  May raise OSError or h11.RemoteProtocolError."""
     http = h11.Connection(h11.CLIENT)
     kept = [(name, value) for name, value in asked.headers.items() if name not in _OF_THE_CONNECTION]
     if b"host" not in asked.headers:
@@ -50,8 +57,8 @@ async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
             response = event
         elif isinstance(event, h11.Data):
             body += event.data
-            if len(body) > ANSWER_BYTES_MAX:
-                return text(502, f"a process answers with more than {ANSWER_BYTES_MAX} bytes\n")
+            if len(body) > answer_bytes_max:
+                return text(502, f"a process answers with more than {answer_bytes_max} bytes\n")
         elif response is not None:
             return _answer(response, bytes(body))
         else:

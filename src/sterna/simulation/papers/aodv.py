@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sterna.simulation.papers.messages import EVENT_BYTES, HEADER_BYTES, Event, Name
+from sterna.simulation.papers.messages import EVENT_BYTES, HEADER_BYTES, Name, PaperEvent
 from sterna.simulation.radio.medium import RadioMessage
 from sterna.simulation.radio.port import RadioPort
 
@@ -38,7 +38,7 @@ JITTER_S = 0.01
 ROUTING_HEADER_BYTES = 10
 
 
-class Hello(msgspec.Struct, frozen=True):
+class AodvHello(msgspec.Struct, frozen=True):
     sequence: int
 
     @property
@@ -81,10 +81,10 @@ class Rerr(msgspec.Struct, frozen=True):
         return ROUTING_HEADER_BYTES + 4 + 8 * len(self.unreachable)
 
 
-class Packet(msgspec.Struct, frozen=True):
+class AodvPacket(msgspec.Struct, frozen=True):
     origin: Name
     destination: Name
-    event: Event
+    event: PaperEvent
 
     @property
     def size(self) -> int:
@@ -112,7 +112,7 @@ class Search:
 
 
 class AodvNode:
-    def __init__(self, port: RadioPort, take: Callable[[Event], object], first_ttl: int = 1) -> None:
+    def __init__(self, port: RadioPort, take: Callable[[PaperEvent], object], first_ttl: int = 1) -> None:
         self.routes: dict[Name, AodvRoute] = {}
         self.searched = 0
         """RREQs that it originated."""
@@ -124,7 +124,7 @@ class AodvNode:
         self._number = 0
         self._seen: dict[tuple[Name, int], float] = {}
         self._neighbours: dict[Name, float] = {}
-        self._waiting: dict[Name, deque[tuple[Event, float]]] = {}
+        self._waiting: dict[Name, deque[tuple[PaperEvent, float]]] = {}
         self._searches: dict[Name, Search] = {}
         self._second = (0, 0)
         """The current second, and RREQs originated in it."""
@@ -132,11 +132,11 @@ class AodvNode:
     def start(self) -> None:
         self._port.after(self._port.random() * HELLO_INTERVAL_S, self._tick)
 
-    def send(self, event: Event, destination: Name) -> None:
+    def send(self, event: PaperEvent, destination: Name) -> None:
         """An event for one node."""
         route = self._route(destination)
         if route is not None:
-            self._forward(Packet(self._port.name, destination, event), route)
+            self._forward(AodvPacket(self._port.name, destination, event), route)
             return
         self._keep(event, destination, self._port.now)
         self._search(destination)
@@ -144,7 +144,7 @@ class AodvNode:
     def heard(self, message: RadioMessage, sender: Name) -> None:
         self._neighbours[sender] = self._port.now
         match message:
-            case Hello(sequence=sequence):
+            case AodvHello(sequence=sequence):
                 self._learn(sender, sender, 1, sequence, HELLO_LIFETIME_S)
             case Rreq():
                 self._asked(message, sender)
@@ -152,12 +152,12 @@ class AodvNode:
                 self._answered(message, sender)
             case Rerr():
                 self._broken_elsewhere(message, sender)
-            case Packet():
+            case AodvPacket():
                 self._received(message, sender)
 
     def undelivered(self, message: RadioMessage, to: Name) -> None:
         self._link_broke(to)
-        if isinstance(message, Packet):
+        if isinstance(message, AodvPacket):
             if message.origin == self._port.name:
                 self._keep(message.event, message.destination, self._port.now)
                 self._search(message.destination)
@@ -167,7 +167,7 @@ class AodvNode:
     def _tick(self) -> None:
         now = self._port.now
         self._port.after(HELLO_INTERVAL_S, self._tick)
-        self._port.broadcast(Hello(self._sequence))
+        self._port.broadcast(AodvHello(self._sequence))
         for name in [one for one, at in self._neighbours.items() if now - at > HELLO_LIFETIME_S + JITTER_S]:
             self._link_broke(name)
         for key in [one for one, at in self._seen.items() if now - at > SEEN_S]:
@@ -254,9 +254,9 @@ class AodvNode:
             if self._port.now - since > QUEUE_S or route is None:
                 self.dropped += 1
             else:
-                self._forward(Packet(self._port.name, destination, event), route)
+                self._forward(AodvPacket(self._port.name, destination, event), route)
 
-    def _keep(self, event: Event, destination: Name, now: float) -> None:
+    def _keep(self, event: PaperEvent, destination: Name, now: float) -> None:
         if sum(map(len, self._waiting.values())) >= QUEUE_PACKETS_MAX:
             oldest = min((queue[0][1], name) for name, queue in self._waiting.items() if queue)[1]
             self._waiting[oldest].popleft()
@@ -298,7 +298,7 @@ class AodvNode:
 
     # Data and errors.
 
-    def _received(self, packet: Packet, sender: Name) -> None:
+    def _received(self, packet: AodvPacket, sender: Name) -> None:
         moved = msgspec.structs.replace(packet, event=packet.event.one_hop_on())
         if packet.destination == self._port.name:
             self._take(moved.event)
@@ -312,7 +312,7 @@ class AodvNode:
         route.precursors[sender] = None
         self._forward(moved, route)
 
-    def _forward(self, packet: Packet, route: AodvRoute) -> None:
+    def _forward(self, packet: AodvPacket, route: AodvRoute) -> None:
         until = self._port.now + ACTIVE_ROUTE_S
         for name in (packet.destination, route.next_hop, packet.origin):
             used = self.routes.get(name)

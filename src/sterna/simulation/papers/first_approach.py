@@ -6,7 +6,7 @@ them).  A known weakness is kept: a subscriber that left in one partition lives 
 
 from __future__ import annotations
 
-from sterna.simulation.papers.messages import Btab, Fmig, Mig, Name, PaperMessage, ProxyMig, Pub, Rep, Sub, Uns
+from sterna.simulation.papers.messages import Btab, Fmig, Mig, Name, PaperMessage, ProxyMig, Pub, Rep, Sub, Uns, refuse
 from sterna.simulation.papers.mobile_broker import MobileBroker
 
 
@@ -36,6 +36,8 @@ class FirstApproach(MobileBroker):
                 self._table_received(message, sender)
             case Fmig():
                 self._send(self._claim(), sender)
+            case _:
+                refuse(message, self.name)
 
     def _claim(self) -> ProxyMig:
         return ProxyMig(tuple(self._local()), self.name)

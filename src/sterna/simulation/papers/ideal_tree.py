@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from sterna.simulation.papers.messages import Event, Name, PaperMessage, Pub
+from sterna.simulation.papers.messages import Name, PaperEvent, PaperMessage, Pub
 from sterna.simulation.papers.mobile_broker import MobileBroker
 from sterna.simulation.papers.simple_routing import Send
 from sterna.simulation.papers.subscriber import PaperSubscriber
@@ -35,8 +35,11 @@ class IdealTree:
         """The last parent of one whose link to it was cut: what lies beyond has it as next hop."""
         self.sent: list[Sent] = []
         """Between brokers."""
-        self.received: dict[Name, list[Event]] = {}
-        self._lines: deque[Sent] = deque()
+        self.received: dict[Name, list[PaperEvent]] = {}
+        self._lines: deque[tuple[int, Sent]] = deque()
+        self._number = 0
+        self._arrived: dict[tuple[Name, Name], int] = {}
+        """The number of the last message that arrived on a line: FIFO is what the protocols rely on."""
         self.brokers = {name: broker(name, self.sender_of(name)) for name in parents}
         self.subscribers: dict[Name, PaperSubscriber] = {}
         for name, parent in parents.items():
@@ -55,7 +58,7 @@ class IdealTree:
         return subscriber
 
     def publish(self, topic: str, at: Name, number: int = 0) -> None:
-        self.brokers[at].receive(Pub(Event(topic, "p", number)), "p")
+        self.brokers[at].receive(Pub(PaperEvent(topic, "p", number)), "p")
 
     def cut(self, child: Name) -> None:
         """Its link to its parent is lost, and with it what is under way on it."""
@@ -93,7 +96,10 @@ class IdealTree:
         """Until nothing is under way, or so many messages have arrived."""
         handled = 0
         while self._lines and handled < messages:
-            sent = self._lines.popleft()
+            number, sent = self._lines.popleft()
+            line = (sent.sender, sent.to)
+            assert number > self._arrived.get(line, 0), f"a message has overtaken another from {line[0]} to {line[1]}"
+            self._arrived[line] = number
             handled += 1
             if sent.to in self.brokers:
                 self.brokers[sent.to].receive(sent.message, sent.sender)
@@ -139,7 +145,8 @@ class IdealTree:
             sent = Sent(name, to, message)
             if name in self.brokers and to in self.brokers:
                 self.sent.append(sent)
-            self._lines.append(sent)
+            self._number += 1
+            self._lines.append((self._number, sent))
 
         return send
 
@@ -150,4 +157,4 @@ class IdealTree:
     def _unlink(self, one: Name, other: Name) -> None:
         self.brokers[one].neighbours.pop(other, None)
         self.brokers[other].neighbours.pop(one, None)
-        self._lines = deque(sent for sent in self._lines if {sent.sender, sent.to} != {one, other})
+        self._lines = deque(line for line in self._lines if {line[1].sender, line[1].to} != {one, other})

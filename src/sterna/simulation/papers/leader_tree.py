@@ -22,7 +22,7 @@ TIMEOUT_S = 3.2
 JITTER_S = 0.02
 
 
-class Heartbeat(PaperMessage, frozen=True):
+class LeaderHeartbeat(PaperMessage, frozen=True):
     leader: Name
     round: int
     hops: int
@@ -64,7 +64,7 @@ class LeaderTree:
         """It says that this broker is its parent."""
         self.children[child] = self._port.now
 
-    def heard(self, heartbeat: Heartbeat, sender: Name) -> None:
+    def heard(self, heartbeat: LeaderHeartbeat, sender: Name) -> None:
         if heartbeat.parent == self._port.name:
             self.children[sender] = self._port.now
         else:
@@ -90,11 +90,11 @@ class LeaderTree:
             self.leader, self.parent, self.hops = name, None, 0
         if self.leader == name:
             self._rounds[name] = self._rounds.get(name, 0) + 1
-            self._port.broadcast(Heartbeat(name, self._rounds[name], 0, None))
+            self._port.broadcast(LeaderHeartbeat(name, self._rounds[name], 0, None))
 
     def _relay(self, number: int) -> None:
         if self._rounds.get(self.leader) == number:
-            self._port.broadcast(Heartbeat(self.leader, number, self.hops, self.parent))
+            self._port.broadcast(LeaderHeartbeat(self.leader, number, self.hops, self.parent))
 
 
 class BrokerChoice:
@@ -113,7 +113,7 @@ class BrokerChoice:
     def start(self) -> None:
         self._port.after(self._port.random() * PERIOD_S, self._tick)
 
-    def heard(self, heartbeat: Heartbeat | None, sender: Name) -> None:
+    def heard(self, heartbeat: LeaderHeartbeat | None, sender: Name) -> None:
         """None: nothing that could be read."""
         if heartbeat is None:
             return

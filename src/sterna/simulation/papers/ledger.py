@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sterna.simulation.papers.messages import Event, Name
+from sterna.simulation.papers.messages import Name, PaperEvent
 
 EventKey = tuple[Name, int]
 
@@ -21,14 +21,14 @@ class EventLedger:
         """Delay and hops of the first copy."""
         self.duplicates = 0
 
-    def publish(self, event: Event, now: float) -> None:
+    def publish(self, event: PaperEvent, now: float) -> None:
         self.made[event.publisher, event.number] = (now, event.topic)
 
-    def route(self, event: Event, subscribers: Iterable[Name]) -> None:
+    def route(self, event: PaperEvent, subscribers: Iterable[Name]) -> None:
         for name in subscribers:
             self.routed.add((event.publisher, event.number, name))
 
-    def deliver(self, event: Event, subscriber: Name, now: float) -> None:
+    def deliver(self, event: PaperEvent, subscriber: Name, now: float) -> None:
         key = (event.publisher, event.number, subscriber)
         if key in self.delivered:
             self.duplicates += 1

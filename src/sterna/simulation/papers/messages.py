@@ -7,6 +7,8 @@ those of Castalia's routing layer (10 bytes) and application layer (8).
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import msgspec
 
 Name = str
@@ -20,7 +22,7 @@ EVENT_BYTES = NAME_BYTES + 4 + 16
 ENTRY_BYTES = NAME_BYTES + TIME_BYTES + HOPS_BYTES
 
 
-class Event(msgspec.Struct, frozen=True):
+class PaperEvent(msgspec.Struct, frozen=True):
     """A publication; a filter matches it if it is its topic."""
 
     topic: str
@@ -29,11 +31,11 @@ class Event(msgspec.Struct, frozen=True):
     hops: int = 0
     """Over the radio so far, counted anew after a replay."""
 
-    def one_hop_on(self) -> Event:
-        return Event(self.topic, self.publisher, self.number, self.hops + 1)
+    def one_hop_on(self) -> PaperEvent:
+        return PaperEvent(self.topic, self.publisher, self.number, self.hops + 1)
 
-    def replayed(self) -> Event:
-        return Event(self.topic, self.publisher, self.number)
+    def replayed(self) -> PaperEvent:
+        return PaperEvent(self.topic, self.publisher, self.number)
 
 
 class PaperMessage(msgspec.Struct, frozen=True):
@@ -46,6 +48,11 @@ class PaperMessage(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         return HEADER_BYTES + self.field_bytes
+
+
+def refuse(message: PaperMessage, name: Name) -> NoReturn:
+    """A protocol has no such message: the harness has mixed two of them up."""
+    raise TypeError(f"{type(message).__name__} is no message for {name}")
 
 
 class Sub(PaperMessage, frozen=True):
@@ -72,7 +79,7 @@ class Uns(PaperMessage, frozen=True):
 
 
 class Pub(PaperMessage, frozen=True):
-    event: Event
+    event: PaperEvent
 
     @property
     def field_bytes(self) -> int:
@@ -96,7 +103,7 @@ class Mig(PaperMessage, frozen=True):
 class Rep(PaperMessage, frozen=True):
     """Events that waited for a subscriber, several in one message as the thesis suggests."""
 
-    events: tuple[Event, ...]
+    events: tuple[PaperEvent, ...]
     subscriber: Name
 
     @property

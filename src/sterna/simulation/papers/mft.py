@@ -1,6 +1,6 @@
 """MFT-PubSub (chapter 4): a broker that moves speaks for all below it; timestamps and hop counts settle who is right.
 
-The thesis' listings and its text differ, and neither converges.  A `Reading` says how each open place is read:
+The thesis' listings and its text differ, and neither converges.  A `MftReading` says how each open place is read:
 
 - `claimed_hops`: a claim with an equal timestamp is believed if the claimed hops are not more than one's own (text),
   or if the hops of the message are not (Algorithm 4.3, lines 12 and 16 as printed);
@@ -20,7 +20,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from sterna.simulation.papers.messages import Bmig, BmigLine, Bquery, Bsub, Mig, Name, PaperMessage, Pub, Rep, Sub, Uns
+from sterna.simulation.papers.messages import (
+    Bmig,
+    BmigLine,
+    Bquery,
+    Bsub,
+    Mig,
+    Name,
+    PaperMessage,
+    Pub,
+    Rep,
+    Sub,
+    Uns,
+    refuse,
+)
 from sterna.simulation.papers.mobile_broker import HOPS_MAX, MobileBroker, Routed, nobody_asks
 from sterna.simulation.papers.simple_routing import Send
 
@@ -34,15 +47,15 @@ class BsubGuard(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MftReading:
     claimed_hops: bool
     lists_from_times: bool
     guard: BsubGuard = BsubGuard.ISSUER
     dead_links_claimed: bool = True
 
 
-PRINTED = Reading(claimed_hops=False, lists_from_times=False)
-EXPLAINED = Reading(claimed_hops=True, lists_from_times=True)
+PRINTED = MftReading(claimed_hops=False, lists_from_times=False)
+EXPLAINED = MftReading(claimed_hops=True, lists_from_times=True)
 
 
 class Knowledge(NamedTuple):
@@ -56,7 +69,7 @@ UNKNOWN = Knowledge(0, 0)
 
 
 class MftBroker(MobileBroker):
-    def __init__(self, name: Name, send: Send, reading: Reading, routed: Routed = nobody_asks) -> None:
+    def __init__(self, name: Name, send: Send, reading: MftReading, routed: Routed = nobody_asks) -> None:
         super().__init__(name, send, routed)
         self.reading = reading
         self.times: dict[Name, Knowledge] = {}
@@ -81,6 +94,8 @@ class MftBroker(MobileBroker):
                     self._tell(subscriber, sender)
             case Bsub():
                 self._told(message, sender)
+            case _:
+                refuse(message, self.name)
 
     def migrate(self, old: Name | None, new: Name) -> None:
         """Algorithm 4.2."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
-from sterna.simulation.papers.messages import Event, Filters, Mig, Name, PaperMessage, Pub, Rep
+from sterna.simulation.papers.messages import Filters, Mig, Name, PaperEvent, PaperMessage, Pub, Rep
 from sterna.simulation.papers.simple_routing import Send
 from sterna.simulation.papers.subscriber_table import SubscriberTable
 
 HOPS_MAX = 32
-Routed = Callable[[Event, Iterable[Name]], object]
+Routed = Callable[[PaperEvent, Iterable[Name]], object]
 """Told of every event that a publisher brings, and for whom the broker believes it to be."""
 
 
-def nobody_asks(event: Event, subscribers: Iterable[Name]) -> None:
+def nobody_asks(event: PaperEvent, subscribers: Iterable[Name]) -> None:
     """The default of `Routed`."""
 
 

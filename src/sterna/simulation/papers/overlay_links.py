@@ -2,15 +2,16 @@
 
 A station that is to dial opens a session with its peer; both count it from then on.  All that is said within a turn
 goes as one batch, in frames of at most `PART_BYTES`, one after the other.  A frame that is not acknowledged goes again
-for `PATIENCE_S`, as TCP would do; then the session ends, or before, when the overlay says so.  The peer learns it from
-the next session, or from the answer to what it says in the old one.  The one that dialled says something at least every
-`KEEP_ALIVE_S`.
+for `PATIENCE_S`, after pauses that double, as TCP would do; then the session ends, or before, when the overlay says so.
+The peer learns it from the next session, or from the answer to what it says in the old one.  The one that dialled says
+something at least every `KEEP_ALIVE_S`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import msgspec
@@ -25,11 +26,13 @@ PART_BYTES = 100
 HEADER_BYTES = 18
 """Of the network (10), and of a batch with its MAC (8)."""
 GATHER_S = 0.002
-KEEP_ALIVE_S = 2.0
+KEEP_ALIVE_S = 10.0
 PATIENCE_S = 3.0
-RESEND_S = 0.1
-AGAIN_S = 0.5
-"""Until a peer that did not answer is dialled again."""
+RESEND_S = 0.3
+AGAIN_S, AGAIN_MAX_S = 0.5, 4.0
+"""Until a peer that did not answer is dialled again, at first and at most."""
+INTERRUPTED_TRIES = 2
+"""The overlay hears of a link on which a frame has not been acknowledged so often."""
 
 
 class LinkOpen(msgspec.Struct, frozen=True):
@@ -77,7 +80,7 @@ class EventBatch(LinkBatch, frozen=True):
     """A batch with events in it, counted apart."""
 
 
-class LinkUser:
+class PaperLinkUser:
     """The node above the links."""
 
     def link_started(self, peer: Name) -> None: ...
@@ -88,7 +91,7 @@ class LinkUser:
 class RadioSession:
     """One end of a link."""
 
-    __slots__ = ("failing_since", "got", "identity", "is_busy", "queue", "said", "said_at")
+    __slots__ = ("failing_since", "got", "heard_at", "identity", "is_busy", "queue", "said", "said_at", "tries")
 
     def __init__(self, identity: int, now: float) -> None:
         self.identity = identity
@@ -98,13 +101,16 @@ class RadioSession:
         self.said = 0
         self.said_at = now
         self.got = 0
+        self.heard_at = now
         self.failing_since: float | None = None
+        self.tries = 0
+        """Of the first of the queue, after the radio's own."""
 
 
 class RadioLinks:
     """The overlay's world: its links, and its hellos."""
 
-    def __init__(self, port: RadioPort, user: LinkUser, carries_events: Callable[[Any], bool]) -> None:
+    def __init__(self, port: RadioPort, user: PaperLinkUser, carries_events: Callable[[Any], bool]) -> None:
         self.sessions: dict[Name, RadioSession] = {}
         self.overlay: MobileOverlay
         self.changes = 0
@@ -115,6 +121,8 @@ class RadioLinks:
         self._number = 0
         self._dial: dict[Name, None] = {}
         self._opening: dict[Name, int] = {}
+        self._again_s: dict[Name, float] = {}
+        """Until it is dialled again."""
         self._pending: dict[Name, list[tuple[Any, int]]] = {}
         self._last_parent: Name | None = None
         port.when_delivered(self._delivered)
@@ -155,13 +163,15 @@ class RadioLinks:
         session = self.sessions.get(to)
         if session is not None and session.queue and session.queue[0] is message:
             session.queue.popleft()
-            session.is_busy, session.failing_since = False, None
+            session.heard_at = self._port.now
+            session.is_busy, session.failing_since, session.tries = False, None, 0
             self._push(to, session)
 
     def undelivered(self, message: Any, to: Name) -> None:
         if isinstance(message, LinkOpen):
             self._opening.pop(to, None)
-            self._port.after(AGAIN_S, self._open, to)
+            self._again_s[to] = min(AGAIN_MAX_S, 2 * self._again_s.get(to, AGAIN_S / 2))
+            self._port.after(self._again_s[to], self._open, to)
             return
         session = self.sessions.get(to)
         if session is None or not session.queue or session.queue[0] is not message:
@@ -171,7 +181,11 @@ class RadioLinks:
         if now - session.failing_since > PATIENCE_S:
             self._end(to)
         else:
-            self._port.after(RESEND_S * (0.5 + self._port.random()), self._push_again, to, session)
+            pause_s = RESEND_S * 2**session.tries
+            session.tries += 1
+            if session.tries == INTERRUPTED_TRIES:
+                self.overlay.link_interrupted(to)
+            self._port.after(pause_s * (0.5 + self._port.random()), self._push_again, to, session)
 
     def _push_again(self, peer: Name, session: RadioSession) -> None:
         session.is_busy = False
@@ -201,6 +215,7 @@ class RadioLinks:
             if sender not in self._opening:
                 self._port.send(LinkReset(message.session), sender)
             return
+        session.heard_at = self._port.now
         if message.number <= session.got:
             return  # its acknowledgement was lost
         session.got = message.number
@@ -217,6 +232,7 @@ class RadioLinks:
 
     def _start(self, peer: Name, identity: int) -> None:
         self._end(peer)
+        self._again_s.pop(peer, None)
         session = self.sessions[peer] = RadioSession(identity, self._port.now)
         if peer in self._dial:
             self._port.after(KEEP_ALIVE_S, self._keep_alive, peer, session)
@@ -259,6 +275,10 @@ class RadioLinks:
         if (session := self.sessions.get(peer)) is not None:
             self._end(peer)
             self._port.send(LinkReset(session.identity), peer)
+
+    def silent_s(self, peer: str) -> float:
+        session = self.sessions.get(peer)
+        return inf if session is None else self._port.now - session.heard_at
 
     def report(self, event: str, **fields: object) -> None:
         if event == "parent-changed":

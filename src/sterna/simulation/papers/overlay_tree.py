@@ -8,21 +8,32 @@ thesis' heartbeats.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from random import Random
+from typing import Any
 
 import msgspec
 
 from sterna.overlay.datagrams import Seal
-from sterna.overlay.hellos import Hello, open_hello
+from sterna.overlay.hellos import Hello, open_hello, path_said
+from sterna.overlay.leadership import LeaderPath
 from sterna.overlay.mobile import MobileOverlay
 from sterna.overlay.mobile_settings import MobileSettings
-from sterna.simulation.papers.leader_tree import PERIOD_S, Heartbeat
+from sterna.simulation.papers.leader_tree import PERIOD_S, LeaderHeartbeat
 from sterna.simulation.papers.messages import Name
 from sterna.simulation.radio.port import RadioPort
 
 NETWORK = "radio"
 KEY = b"the key of a simulated network.."
 UDP_BYTES = 10
+RADIO: dict[str, Any] = {
+    "hello_s": PERIOD_S, "calm_hello_s": 4.0, "hello_air_bytes_s": 1500, "hello_bytes": 100, "steady_s": 10.0,
+}  # fmt: skip
+
+
+def radio_settings(name: Name) -> MobileSettings:
+    """For a radio that sends 250 kbit/s in frames of 127 bytes."""
+    return MobileSettings(network=NETWORK, node=name, key=KEY, **RADIO)
 
 
 class HelloDatagram(msgspec.Struct, frozen=True):
@@ -36,21 +47,29 @@ class HelloDatagram(msgspec.Struct, frozen=True):
 
 
 class HelloReader:
-    """Hellos as clients hear them, who take no part in the overlay."""
+    """Hellos as one station hears them that takes no part in the overlay."""
 
     def __init__(self) -> None:
         self._seal = Seal(NETWORK, KEY)
+        self._paths: dict[bytes, LeaderPath] = {}
 
-    def heartbeat(self, message: HelloDatagram) -> Heartbeat | None:
+    def heartbeat(self, message: HelloDatagram) -> LeaderHeartbeat | None:
         """The way to the leader that a hello tells of; a client prefers the leader that it would follow as a node."""
-        hello = self.opened(message)
+        path = self.path(message)
+        if path is None:
+            return None
+        return LeaderHeartbeat(f"{99 - path.leader.age:02}{path.leader.name}", path.round, path.hops, path.parent)
+
+    def path(self, message: HelloDatagram) -> LeaderPath | None:
+        """A short hello says it only if its names have been heard."""
+        hello = open_hello(self._seal, message.data)
         if hello is None:
             return None
-        leader = hello.path.leader
-        return Heartbeat(f"{99 - leader.age:02}{leader.name}", hello.path.round, hello.path.hops, hello.path.parent)
-
-    def opened(self, message: HelloDatagram) -> Hello | None:
-        return open_hello(self._seal, message.data)
+        if isinstance(hello, Hello):
+            self._paths[hello.identity] = hello.path
+            return hello.path
+        known = self._paths.get(hello.identity)
+        return None if known is None else path_said(known, hello)
 
 
 class OverlayTree:
@@ -64,7 +83,7 @@ class OverlayTree:
         self._parent: Name | None = None
         self._last_parent: Name | None = None
         self._reader = HelloReader()
-        settings = MobileSettings(network=NETWORK, node=port.name, key=KEY, hello_s=PERIOD_S)
+        settings = radio_settings(port.name)
         self._overlay = MobileOverlay(
             settings, self, now=self._now, schedule=self._schedule, rng=Random(int(port.random() * 2**53))
         )
@@ -88,9 +107,9 @@ class OverlayTree:
         self._children[child] = self._port.now
 
     def heard(self, message: HelloDatagram, sender: Name) -> None:
-        hello = self._reader.opened(message)
-        if hello is not None:
-            if hello.path.parent == self._port.name:
+        path = self._reader.path(message)
+        if path is not None:
+            if path.parent == self._port.name:
                 self._children[sender] = self._port.now
             else:
                 self._children.pop(sender, None)
@@ -116,6 +135,9 @@ class OverlayTree:
         self._children.pop(peer, None)
         if self._links.pop(peer, 0) is None:
             self._overlay.link_ended(peer)
+
+    def silent_s(self, peer: str) -> float:
+        return inf
 
     def report(self, event: str, **fields: object) -> None:
         """The parent is another one: that is the thesis' migration."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sterna.simulation.papers.messages import Event, Mig, Name, PaperMessage, Pub, Rep, Sub, Uns
+from sterna.simulation.papers.messages import Mig, Name, PaperEvent, PaperMessage, Pub, Rep, Sub, Uns, refuse
 from sterna.simulation.papers.simple_routing import Send
 from sterna.simulation.papers.subscriber_table import SubscriberTable
 
@@ -20,7 +20,7 @@ class Phoenix:
         self.neighbours: dict[Name, None] = {}
         self.table = SubscriberTable()
         self.local: dict[Name, None] = {}
-        self.stored: dict[Name, list[tuple[Event, int]]] = {}
+        self.stored: dict[Name, list[tuple[PaperEvent, int]]] = {}
         """Every event for a local subscriber, with this broker's time."""
         self._send = send
         self._clock = clock
@@ -39,6 +39,8 @@ class Phoenix:
                 self._migrated(message, subscriber, sender)
             case Rep(events=events, subscriber=subscriber):
                 self._replayed(message, events, subscriber)
+            case _:
+                refuse(message, self.name)
 
     def _subscribed(self, message: PaperMessage, one: str, subscriber: Name, sender: Name) -> None:
         if self.table.add(one, sender, subscriber):
@@ -73,7 +75,7 @@ class Phoenix:
                 self._store(event, [subscriber])
             self._send(Rep((event,), subscriber), to)
 
-    def _replayed(self, message: PaperMessage, events: tuple[Event, ...], subscriber: Name) -> None:
+    def _replayed(self, message: PaperMessage, events: tuple[PaperEvent, ...], subscriber: Name) -> None:
         via = self.table.via(subscriber)
         if via is None:
             return
@@ -82,7 +84,7 @@ class Phoenix:
                 self._store(event, [subscriber])
         self._send(message, via)
 
-    def _store(self, event: Event, subscribers: list[Name]) -> None:
+    def _store(self, event: PaperEvent, subscribers: list[Name]) -> None:
         for subscriber in subscribers:
             self.stored.setdefault(subscriber, []).append((event, self._clock()))
 

@@ -9,8 +9,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 from sterna.simulation.papers.first_approach import FirstApproach
 from sterna.simulation.papers.ledger import EventLedger
-from sterna.simulation.papers.messages import Event, Name
-from sterna.simulation.papers.mft import EXPLAINED, PRINTED, MftBroker, Reading
+from sterna.simulation.papers.messages import Name, PaperEvent
+from sterna.simulation.papers.mft import EXPLAINED, PRINTED, MftBroker, MftReading
 from sterna.simulation.papers.mobile_broker import Routed
 from sterna.simulation.papers.radio_nodes import (
     LEADER,
@@ -35,7 +35,7 @@ StationFactory = Callable[[RadioPort, Role, list[str], EventLedger], RadioProtoc
 class RadioPublisher(Protocol):
     """A station that can be made to publish."""
 
-    def publish(self, event: Event) -> object: ...
+    def publish(self, event: PaperEvent) -> object: ...
 
 
 @runtime_checkable
@@ -69,7 +69,7 @@ def publish_subscribe(
             return PublisherStation(port, kind)
 
 
-def mft(reading: Reading, name: Name, send: Send, routed: Routed) -> MftBroker:
+def mft(reading: MftReading, name: Name, send: Send, routed: Routed) -> MftBroker:
     return MftBroker(name, send, reading, routed)
 
 

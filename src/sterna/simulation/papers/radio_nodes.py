@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sterna.simulation.papers.aodv import AodvNode
-from sterna.simulation.papers.leader_tree import BrokerChoice, Heartbeat, LeaderTree
+from sterna.simulation.papers.leader_tree import BrokerChoice, LeaderHeartbeat, LeaderTree
 from sterna.simulation.papers.ledger import EventLedger
-from sterna.simulation.papers.messages import Bmig, Event, Name, PaperMessage, ProxyMig, Pub, Rep
+from sterna.simulation.papers.messages import Bmig, Name, PaperEvent, PaperMessage, ProxyMig, Pub, Rep
 from sterna.simulation.papers.mobile_broker import MobileBroker, Routed
 from sterna.simulation.papers.overlay_tree import HelloDatagram, HelloReader, OverlayTree
 from sterna.simulation.papers.simple_routing import Send
@@ -54,12 +54,13 @@ class TreeKind:
 
     tree: Callable[[RadioPort, Callable[[Name | None, Name], object]], BrokerTree]
     beacon: type
-    heartbeat: Callable[[Any], Heartbeat | None]
+    reader: Callable[[], Callable[[Any], LeaderHeartbeat | None]]
+    """For one client."""
 
 
-LEADER = TreeKind(LeaderTree, Heartbeat, lambda message: message)
+LEADER = TreeKind(LeaderTree, LeaderHeartbeat, lambda: lambda message: message)
 """The thesis' own."""
-STEADY = TreeKind(OverlayTree, HelloDatagram, HelloReader().heartbeat)
+STEADY = TreeKind(OverlayTree, HelloDatagram, lambda: HelloReader().heartbeat)
 """The product's overlay."""
 
 
@@ -102,7 +103,7 @@ class SubscriberStation:
         self.core = PaperSubscriber(port.name, port.send, self._take)
         self.core.filters = dict.fromkeys(filters)
         self.choice = BrokerChoice(port, self.core.connect, self.core.disconnect)
-        self._kind = kind
+        self._beacon, self._heartbeat = kind.beacon, kind.reader()
         self._port = port
         self._ledger = ledger
 
@@ -110,8 +111,8 @@ class SubscriberStation:
         self.choice.start()
 
     def heard(self, message: PaperMessage, sender: Name) -> None:
-        if isinstance(message, self._kind.beacon):
-            self.choice.heard(self._kind.heartbeat(message), sender)
+        if isinstance(message, self._beacon):
+            self.choice.heard(self._heartbeat(message), sender)
         else:
             self.core.receive(one_hop_on(message))
 
@@ -122,14 +123,14 @@ class SubscriberStation:
     def changes(self) -> int:
         return self.choice.changes
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: PaperEvent) -> None:
         self._ledger.deliver(event, self._port.name, self._port.now)
 
 
 class PublisherStation:
     def __init__(self, port: RadioPort, kind: TreeKind) -> None:
         self.choice = BrokerChoice(port, lambda broker: None, lambda: None)
-        self._kind = kind
+        self._beacon, self._heartbeat = kind.beacon, kind.reader()
         self.unsent = 0
         """Published while there was no broker."""
         self._port = port
@@ -137,15 +138,15 @@ class PublisherStation:
     def start(self) -> None:
         self.choice.start()
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: PaperEvent) -> None:
         if self.choice.broker is None:
             self.unsent += 1
         else:
             self._port.send(Pub(event), self.choice.broker)
 
     def heard(self, message: PaperMessage, sender: Name) -> None:
-        if isinstance(message, self._kind.beacon):
-            self.choice.heard(self._kind.heartbeat(message), sender)
+        if isinstance(message, self._beacon):
+            self.choice.heard(self._heartbeat(message), sender)
 
     def undelivered(self, message: Any, to: Name) -> None:
         self.choice.lost(to)
@@ -162,7 +163,7 @@ class AodvStation(AodvNode):
         super().__init__(port, lambda event: ledger.deliver(event, port.name, port.now))
         self._ledger = ledger
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: PaperEvent) -> None:
         wanted = self._ledger.wanted[event.topic]
         self._ledger.route(event, wanted)
         for name in wanted:

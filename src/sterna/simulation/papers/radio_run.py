@@ -17,7 +17,7 @@ import msgspec
 
 from sterna.simulation.kernel import Kernel
 from sterna.simulation.papers.ledger import EventLedger
-from sterna.simulation.papers.messages import Event, Name
+from sterna.simulation.papers.messages import Name, PaperEvent
 from sterna.simulation.papers.protocols import PROTOCOLS, InTree, RadioPublisher, Role
 from sterna.simulation.radio.medium import HopAcks, Medium
 from sterna.simulation.radio.port import RadioProtocol, StationPort
@@ -29,7 +29,7 @@ TICK_S = 0.1
 INTERVAL_S = 1.0
 Workload = Literal["all", "direct"]
 """Every subscriber wants everything, or each message is for one subscriber."""
-DATA_KINDS = ("Pub", "Rep", "Packet", "EventBatch")
+DATA_KINDS = ("Pub", "Rep", "AodvPacket", "EventBatch")
 """Of messages that carry events; all others are control."""
 
 
@@ -168,7 +168,7 @@ class RadioWorld:
             return
         self.kernel.after(INTERVAL_S, self._publish, publisher, number + 1)
         topics = [topic for topic in self._topics if topic.startswith(publisher)]
-        event = Event(topics[number % len(topics)], publisher, number)
+        event = PaperEvent(topics[number % len(topics)], publisher, number)
         self.ledger.publish(event, self.kernel.now)
         station = self.protocols[publisher]
         assert isinstance(station, RadioPublisher)
@@ -239,7 +239,7 @@ def _names(kind: str, count: int) -> list[Name]:
 
 
 def _topics(workload: Workload, subscribers: list[Name], publishers: list[Name]) -> dict[str, list[Name]]:
-    """Who wants what; a publisher's topics begin with its name."""
+    """Topics and those who want them; a publisher's topics begin with its name."""
     if workload == "all":
         return dict.fromkeys(publishers, subscribers)
     return {f"{publisher}/{one}": [one] for publisher in publishers for one in subscribers}

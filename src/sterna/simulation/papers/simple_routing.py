@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sterna.simulation.papers.messages import Name, PaperMessage, Pub, Sub, Uns
+from sterna.simulation.papers.messages import Name, PaperMessage, Pub, Sub, Uns, refuse
 
 Send = Callable[[PaperMessage, Name], object]
 
@@ -32,6 +32,8 @@ class SimpleRouting:
                 matching = dict.fromkeys(to for one, to in self.entries if one == event.topic and to != sender)
                 for to in matching:
                     self._send(message, to)
+            case _:
+                refuse(message, self.name)
 
     def _flood(self, message: PaperMessage, sender: Name) -> None:
         for neighbour in self.neighbours:

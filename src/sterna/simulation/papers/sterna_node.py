@@ -15,27 +15,27 @@ from typing import Any
 import msgspec
 
 from sterna.overlay.mobile import MobileOverlay
-from sterna.overlay.mobile_settings import MobileSettings
 from sterna.routing.mobile import MobileRouting
 from sterna.routing.strategy import RoutingSettings, Shares
 from sterna.simulation.papers.leader_tree import PERIOD_S
 from sterna.simulation.papers.ledger import EventLedger
-from sterna.simulation.papers.messages import EVENT_BYTES, NAME_BYTES, Event, Name
-from sterna.simulation.papers.overlay_links import LinkUser, RadioLinks
-from sterna.simulation.papers.overlay_tree import KEY, NETWORK
+from sterna.simulation.papers.messages import EVENT_BYTES, NAME_BYTES, Name, PaperEvent
+from sterna.simulation.papers.overlay_links import PaperLinkUser, RadioLinks
+from sterna.simulation.papers.overlay_tree import radio_settings
 from sterna.simulation.radio.port import RadioPort
-from sterna.vocabulary.identity import Stamp
+from sterna.vocabulary.identity import BEFORE_ALL, Stamp
 
 EPOCH = 1
 FRAME_HEAD_BYTES = 3
 EVENTS_IN_PAGE_MAX = 8
-FETCH_AGAIN_S = 3.0
+FETCH_AGAIN_S = 6.0
+NEWS_S = 5.0
 
 
 class Sequenced(msgspec.Struct, frozen=True):
     origin: Name
     sequence: int
-    event: Event
+    event: PaperEvent
 
     @property
     def size(self) -> int:
@@ -58,14 +58,14 @@ class EventPage(msgspec.Struct, frozen=True):
     after: int
     upto: int
     last: bool
-    events: tuple[Event, ...]
+    events: tuple[PaperEvent, ...]
 
     @property
     def size(self) -> int:
         return FRAME_HEAD_BYTES + 2 * NAME_BYTES + 8 + EVENT_BYTES * len(self.events)
 
 
-class _Reading:
+class _OriginReading:
     """One origin, as this node reads it."""
 
     __slots__ = ("asked_at", "is_doubtful", "upto")
@@ -76,22 +76,22 @@ class _Reading:
         self.asked_at: float | None = None
 
 
-class SternaNode(LinkUser):
+class SternaNode(PaperLinkUser):
     def __init__(self, port: RadioPort, filters: list[str], ledger: EventLedger) -> None:
         self._port = port
         self._ledger = ledger
         self._filters = dict.fromkeys(filters)
-        self._own: list[Event] = []
-        self._readings: dict[Name, _Reading] = {}
+        self._own: list[PaperEvent] = []
+        self._readings: dict[Name, _OriginReading] = {}
         self._passed: dict[Name, int] = {}
         self._links = RadioLinks(port, self, lambda body: isinstance(body, Sequenced | EventPage))
         rng = Random(int(port.random() * 2**53))
-        settings = MobileSettings(network=NETWORK, node=port.name, key=KEY, hello_s=PERIOD_S)
+        settings = radio_settings(port.name)
         self._links.overlay = self._overlay = MobileOverlay(
             settings, self._links, now=self._now, schedule=self._schedule, rng=rng
         )
         self._routing = MobileRouting(
-            port.name, self, now=self._now, schedule=self._schedule, settings=RoutingSettings()
+            port.name, self, now=self._now, schedule=self._schedule, settings=RoutingSettings(news_s=NEWS_S)
         )
         self._routing.paths(EPOCH, "", "", self)
         for one in filters:
@@ -115,7 +115,7 @@ class SternaNode(LinkUser):
     def depth(self) -> int:
         return self._links.hops
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: PaperEvent) -> None:
         topic = event.topic.encode()
         self._own.append(event)
         known = [name for name in self._ledger.wanted[event.topic] if topic in self._routing.filters_of(name)]
@@ -158,11 +158,12 @@ class SternaNode(LinkUser):
             if link != came_by:
                 self._routing.tell_ahead(link, body.origin)
                 self._links.send(link, body, body.size)
+                self._routing.handed_on(link, body.origin, Stamp(EPOCH, body.sequence))
 
-    def _reading(self, origin: Name) -> _Reading:
-        return self._readings.setdefault(origin, _Reading())
+    def _reading(self, origin: Name) -> _OriginReading:
+        return self._readings.setdefault(origin, _OriginReading())
 
-    def _ask(self, origin: Name, reading: _Reading) -> None:
+    def _ask(self, origin: Name, reading: _OriginReading) -> None:
         """Unless it was asked a moment ago."""
         now = self._port.now
         if reading.asked_at is not None and now - reading.asked_at < FETCH_AGAIN_S:
@@ -190,7 +191,7 @@ class SternaNode(LinkUser):
                 self._pass_on(fetch, link)
             return
         wanted = self._routing.filters_of(fetch.reader)
-        found: list[Event] = []
+        found: list[PaperEvent] = []
         upto = fetch.after
         for event in self._own[fetch.after :]:
             if event.topic.encode() in wanted:
@@ -277,7 +278,7 @@ class SternaNode(LinkUser):
         """Nobody carries anything."""
 
     def frontier(self) -> Stamp:
-        return Stamp(EPOCH, len(self._own))
+        return Stamp(EPOCH, len(self._own)) if self._own else BEFORE_ALL
 
     def upward(self) -> tuple[Name, ...] | None:
         return self._overlay.upward

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sterna.simulation.papers.messages import Event, Filters, Mig, Name, PaperMessage, Pub, Rep, Sub, Uns
+from sterna.simulation.papers.messages import Filters, Mig, Name, PaperEvent, PaperMessage, Pub, Rep, Sub, Uns, refuse
 from sterna.simulation.papers.simple_routing import Send
 
 
 class PaperSubscriber:
-    def __init__(self, name: Name, send: Send, take: Callable[[Event], object]) -> None:
+    def __init__(self, name: Name, send: Send, take: Callable[[PaperEvent], object]) -> None:
         self.name = name
         self.filters: dict[str, None] = {}
         self.broker: Name | None = None
@@ -56,6 +56,8 @@ class PaperSubscriber:
                 for one in known:
                     if one not in self.filters:
                         self._tell(Uns, one)
+            case _:
+                refuse(message, self.name)
 
     def _tell(self, kind: type[Sub] | type[Uns], one: str) -> None:
         if self.broker is not None:

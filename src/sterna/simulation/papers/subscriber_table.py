@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from sterna.simulation.papers.messages import Event, Name, Rep
+from sterna.simulation.papers.messages import Name, PaperEvent, Rep
 
 EVENTS_IN_REP_MAX = 8
 """Of those that waited, in one message."""
@@ -28,7 +28,7 @@ class SubscriberRoute:
 class SubscriberTable:
     def __init__(self) -> None:
         self.routes: dict[Name, SubscriberRoute] = {}
-        self.waiting: dict[Name, deque[Event]] = {}
+        self.waiting: dict[Name, deque[PaperEvent]] = {}
 
     def via(self, subscriber: Name) -> Name | None:
         route = self.routes.get(subscriber)
@@ -68,7 +68,7 @@ class SubscriberTable:
         if route is not None:
             route.via = via
 
-    def matching(self, event: Event, sender: Name) -> dict[Name, list[Name]]:
+    def matching(self, event: PaperEvent, sender: Name) -> dict[Name, list[Name]]:
         """Subscribers whose filters match, by next hop; not back to the sender."""
         found: dict[Name, list[Name]] = {}
         topic = event.topic
@@ -81,7 +81,7 @@ class SubscriberTable:
         """(filter, interface, subscriber), as the thesis prints it."""
         return {(one, route.via, name) for name, route in self.routes.items() for one in route.filters}
 
-    def wait(self, subscriber: Name, event: Event) -> None:
+    def wait(self, subscriber: Name, event: PaperEvent) -> None:
         self.waiting.setdefault(subscriber, deque()).append(event)
 
     def take_waiting(self, subscriber: Name) -> Iterator[Rep]:

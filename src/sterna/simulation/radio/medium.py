@@ -65,7 +65,7 @@ class RadioListener(Protocol):
         """A neighbour has not acknowledged it, or there was no room for it."""
 
 
-class Frame:
+class RadioFrame:
     """A message on its way to a neighbour, or to all (`to` is None)."""
 
     __slots__ = ("arrived", "bits", "message", "to", "tries")
@@ -102,7 +102,7 @@ class Station:
         self.listener: RadioListener | None = None
         self.delivered: Callable[[Any, str], object] | None = None
         """Told of what a neighbour has acknowledged, if somebody asks."""
-        self.queue: deque[Frame] = deque()
+        self.queue: deque[RadioFrame] = deque()
         self.works = False
         """Whether the first frame of the queue is under way."""
         self.is_sending = False
@@ -122,7 +122,7 @@ class Transmission:
     __slots__ = ("bits", "dbm", "end", "frame", "mw", "overlaps", "sender", "start")
 
     def __init__(
-        self, sender: Station, frame: Frame, bits: int, start: float, rate: float, propagation: Propagation
+        self, sender: Station, frame: RadioFrame, bits: int, start: float, rate: float, propagation: Propagation
     ) -> None:
         self.sender = sender
         self.frame = frame
@@ -153,7 +153,7 @@ class Medium:
 
     def send(self, sender: Station, message: RadioMessage, to: str | None) -> None:
         """HOT: to a neighbour, or to everybody in reach (None)."""
-        frame = Frame(message, None if to is None else self.stations[to])
+        frame = RadioFrame(message, None if to is None else self.stations[to])
         if len(sender.queue) >= QUEUE_FRAMES_MAX:
             sender.full += 1
             if to is not None:
@@ -187,7 +187,7 @@ class Medium:
         signal = self._emit(station, frame, frame.bits)
         self._kernel.at(signal.end, self._sent, signal)
 
-    def _emit(self, sender: Station, frame: Frame, bits: int) -> Transmission:
+    def _emit(self, sender: Station, frame: RadioFrame, bits: int) -> Transmission:
         signal = Transmission(sender, frame, bits, self._kernel.now, self._rate, self._propagation)
         for other in self._in_air:
             other.overlaps.append(signal)
@@ -212,7 +212,7 @@ class Medium:
         else:
             self._hand_over(sender, frame, frame.to)
 
-    def _hand_over(self, sender: Station, frame: Frame, to: Station) -> None:
+    def _hand_over(self, sender: Station, frame: RadioFrame, to: Station) -> None:
         if self._acks is None:
             self._next(sender)
         else:
@@ -222,7 +222,7 @@ class Medium:
             assert to.listener is not None
             to.listener.heard(frame.message, sender.name)
 
-    def _acknowledge(self, sender: Station, frame: Frame, to: Station) -> None:
+    def _acknowledge(self, sender: Station, frame: RadioFrame, to: Station) -> None:
         assert self._acks is not None
         if to.is_sending:
             self._missed(sender)
@@ -256,7 +256,7 @@ class Medium:
             self._next(sender)
             self._give_up(sender, frame)
 
-    def _give_up(self, sender: Station, frame: Frame) -> None:
+    def _give_up(self, sender: Station, frame: RadioFrame) -> None:
         assert sender.listener is not None
         assert frame.to is not None
         sender.listener.undelivered(frame.message, frame.to.name)

@@ -27,7 +27,7 @@ class SessionInfo:
 
     number: int
     peer: str
-    """Who is at the other end, for people."""
+    """The other end, for people."""
     status: SessionStatus = SessionStatus.CLOSED
 
 

@@ -7,6 +7,6 @@ from collections.abc import Iterable
 from sterna.measure.ildm.reference.neighbourhood import Neighbour, Neighbourhood
 
 
-class PublicationFlooding(Neighbourhood):
+class LiteralPublicationFlooding(Neighbourhood):
     def targets(self, message: bytes, source: str | None) -> Iterable[Neighbour]:
         return [neighbour for name, neighbour in self.neighbours.items() if name != source]

@@ -17,7 +17,7 @@ from sterna.measure.ildm.reference.states import NODE_STEPS, SESSION_STEPS, Node
 SERVER_UNAVAILABLE = 3
 
 
-class Transport(Protocol):
+class NodeTransport(Protocol):
     """One TCP connection."""
 
     def write(self, data: bytes) -> bool:
@@ -35,8 +35,8 @@ Dial = Callable[[Address, SessionInfo], None]
 
 
 @dataclass(slots=True)
-class _Connection:
-    transport: Transport | None
+class _NodeConnection:
+    transport: NodeTransport | None
     stream: PacketStream
     pair: SessionInfo | None = None
     early: bytes = b""
@@ -50,7 +50,7 @@ class IldmNode:
         self.broker = broker
         self.status = NodeStatus.STOPPED
         self._dial = dial
-        self._connections: dict[SessionInfo, _Connection] = {}
+        self._connections: dict[SessionInfo, _NodeConnection] = {}
         self._numbers = 0
         self._algorithm = algorithm(self)
 
@@ -58,7 +58,7 @@ class IldmNode:
 
     def create_session(self, address: Address) -> SessionInfo:
         session = self._new(str(address))
-        self._connections[session] = _Connection(None, PacketStream())
+        self._connections[session] = _NodeConnection(None, PacketStream())
         self._dial(address, session)
         return session
 
@@ -83,20 +83,20 @@ class IldmNode:
 
     # --- the world ------------------------------------------------------------------------------------------------
 
-    def accepted(self, transport: Transport, peer: str) -> SessionInfo:
+    def accepted(self, transport: NodeTransport, peer: str) -> SessionInfo:
         """Somebody connected: a client, or a neighbour, which its CONNECT will tell."""
         client = self._new(peer)
-        own = _Connection(transport, PacketStream())
+        own = _NodeConnection(transport, PacketStream())
         self._connections[client] = own
         transport.hold(held=True)
         own.pair = broker = self._new(f"broker {self.broker}")
-        self._connections[broker] = _Connection(None, PacketStream(), pair=client)
+        self._connections[broker] = _NodeConnection(None, PacketStream(), pair=client)
         self._step(client, "TCP connection established")
         self._algorithm.on_session_established(client)
         self._dial(self.broker, broker)
         return client
 
-    def established(self, session: SessionInfo, transport: Transport) -> bool:
+    def established(self, session: SessionInfo, transport: NodeTransport) -> bool:
         """False if it is wanted no more."""
         connection = self._connections.get(session)
         if connection is None:
@@ -136,7 +136,7 @@ class IldmNode:
                 self._algorithm.on_recv_failure(session, error)
                 self.close_session(session)
 
-    def _keep(self, session: SessionInfo, connection: _Connection, data: bytes) -> None:
+    def _keep(self, session: SessionInfo, connection: _NodeConnection, data: bytes) -> None:
         """A transport that is held may still hand over what it had read."""
         connection.early += data
         if len(connection.early) > PACKET_BYTES_MAX:

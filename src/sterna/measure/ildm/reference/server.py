@@ -17,10 +17,10 @@ import msgspec
 import uvloop
 
 from sterna.measure.ildm.reference.api import Address, SessionInfo
-from sterna.measure.ildm.reference.flooding import PublicationFlooding
+from sterna.measure.ildm.reference.flooding import LiteralPublicationFlooding
 from sterna.measure.ildm.reference.neighbourhood import Neighbourhood
 from sterna.measure.ildm.reference.node import IldmNode
-from sterna.measure.ildm.reference.subscriptions import SubscriptionFlooding
+from sterna.measure.ildm.reference.subscriptions import LiteralSubscriptionFlooding
 
 HOST = "127.0.0.1"
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
@@ -30,7 +30,7 @@ DIAL_AGAIN_S = 0.05
 TRANSFERRED = "transferred "
 """How the line begins that says so."""
 
-ALGORITHMS: dict[str, type[Neighbourhood]] = {"PF": PublicationFlooding, "SF": SubscriptionFlooding}
+ALGORITHMS: dict[str, type[Neighbourhood]] = {"PF": LiteralPublicationFlooding, "SF": LiteralSubscriptionFlooding}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class Wire(asyncio.Protocol):
             self._transport.close()
 
 
-class Server:
+class ReferenceServer:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._tasks: set[asyncio.Task[None]] = set()
@@ -150,7 +150,7 @@ def main() -> int:
     except (OSError, msgspec.DecodeError) as error:
         print(f"{sys.argv[1]}: {error}; give a JSON file of {Settings.__struct_fields__}", file=sys.stderr)
         return 1
-    uvloop.run(Server(settings).run())
+    uvloop.run(ReferenceServer(settings).run())
     return 0
 
 

@@ -28,7 +28,7 @@ Filters = dict[str, int]
 """Filter -> QoS."""
 
 
-class SubscriptionFlooding(Neighbourhood):
+class LiteralSubscriptionFlooding(Neighbourhood):
     def __init__(
         self,
         manager: SessionManager,
@@ -102,7 +102,7 @@ class SubscriptionFlooding(Neighbourhood):
         self._forget(client)
 
     def _forget(self, client: LocalClient) -> None:
-        """Who asked to be remembered is, also after a DISCONNECT."""
+        """A client that asked to be remembered is, also after a DISCONNECT."""
         if client.connect.clean and client.connect.client_id in self.local:
             del self.local[client.connect.client_id]
             self._inter_unsubscribe()

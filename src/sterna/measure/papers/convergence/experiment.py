@@ -318,7 +318,8 @@ def settings(
     directory: Path,
     group: str,
 ) -> str:
-    """Every default but what makes the first node the root, so that runs can be compared."""
+    """Every default but two: the first node has the weight of a root, so that runs can be compared, and no disk is
+    waited for."""
     links = network(
         "convergence",
         place.links_address,

@@ -6,7 +6,7 @@ from math import sqrt
 
 import msgspec
 
-from sterna.measure.papers.coordinates.world import Shape, World
+from sterna.measure.papers.coordinates.world import CoordinateWorld, WorldShape
 from sterna.overlay.vivaldi_settings import VivaldiSettings
 
 RUNS = 300
@@ -22,9 +22,9 @@ class AccuracyRun(msgspec.Struct, frozen=True, kw_only=True):
     """True and estimated round trips in milliseconds, at the counts that are drawn."""
 
 
-def accuracy(seed: int, settings: VivaldiSettings, shape: Shape, *, keep_pairs: bool = False) -> AccuracyRun:
+def accuracy(seed: int, settings: VivaldiSettings, shape: WorldShape, *, keep_pairs: bool = False) -> AccuracyRun:
     """Each worker measures a random other in each run; where some lie, gateways measure too."""
-    world = World(seed, settings, shape)
+    world = CoordinateWorld(seed, settings, shape)
     pairs = [(one, other) for place, one in enumerate(world.workers) for other in world.workers[:place]]
     truth = [world.true_s(one, other) for one, other in pairs]
     found: dict[int, float] = {}

@@ -1,7 +1,7 @@
 """EX-V2: whom a gateway must measure to find its neighbour.  Mixes of ten workers, five samples of each, by round.
 
-Six mixes are the thesis'.  The seventh is ours: of the six closest, three are those of the gateway's coordinate and
-three those of the nearest worker that has answered so far, by its coordinate.
+Six mixes are the thesis'.  The seventh is what a coordinator answers (`adaptation/resembling.py`): of the six, three
+are new to the gateway, and all are as far from the measured workers as the gateway is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sterna.measure.papers.coordinates.world import Participant, Shape, World
+from sterna.adaptation.resembling import to_measure
+from sterna.measure.papers.coordinates.world import CoordinateWorld, Participant, WorldShape
 from sterna.overlay.vivaldi_settings import VivaldiSettings
 
 TRAINING_RUNS = 300
@@ -22,7 +23,7 @@ SAMPLES = 5
 
 Least = dict[str, float]
 """The last round trip to each worker that was measured."""
-Part = Callable[[World, Participant, Least, Random], list[Participant]]
+Part = Callable[[CoordinateWorld, Participant, Least, Random], list[Participant]]
 
 
 class PeerMix(NamedTuple):
@@ -35,27 +36,28 @@ class PeerMix(NamedTuple):
 
 
 def _some(kind: str, count: int) -> Part:
-    def choose(world: World, gateway: Participant, least: Least, rng: Random) -> list[Participant]:
+    def choose(world: CoordinateWorld, gateway: Participant, least: Least, rng: Random) -> list[Participant]:
         return rng.sample({"cloud": world.clouds, "edge": world.edges, "any": world.workers}[kind], count)
 
     return choose
 
 
 def _closest(count: int) -> Part:
-    def choose(world: World, gateway: Participant, least: Least, rng: Random) -> list[Participant]:
+    def choose(world: CoordinateWorld, gateway: Participant, least: Least, rng: Random) -> list[Participant]:
         here = gateway.vivaldi.coordinate
         return sorted(world.workers, key=lambda one: here.distance_s(one.vivaldi.coordinate))[:count]
 
     return choose
 
 
-def _closest_to_the_nearest(count: int) -> Part:
-    """Those around the nearest that has answered, which have not been asked yet."""
+def _as_shipped(count: int) -> Part:
+    """Those that a coordinator names to a gateway with these round trips."""
 
-    def choose(world: World, gateway: Participant, least: Least, rng: Random) -> list[Participant]:
-        nearest = min(world.workers, key=lambda one: least.get(one.name, 1e9)).vivaldi.coordinate
-        unknown = [one for one in world.workers if one.name not in least] or world.workers
-        return sorted(unknown, key=lambda one: nearest.distance_s(one.vivaldi.coordinate))[:count]
+    def choose(world: CoordinateWorld, gateway: Participant, least: Least, rng: Random) -> list[Participant]:
+        named = {one.name: one for one in world.workers}
+        places = {name: one.vivaldi.coordinate for name, one in named.items()}
+        names = to_measure(least, places, min(least, key=least.__getitem__), count)
+        return [named[name] for name in names]
 
     return choose
 
@@ -67,9 +69,7 @@ MIXES: Final = {
     "edge+closest": PeerMix("5 dynamic edge, 5 closest", (_some("edge", 5), _closest(5))),
     "5+5": PeerMix("5 dynamic, 5 closest", (_some("any", 5), _closest(5))),
     "4+6": PeerMix("4 dynamic, 6 closest", (_some("any", 4), _closest(6))),
-    "4+3+3": PeerMix(
-        "4 dynamic, 3 closest, 3 of the nearest", (_some("any", 4), _closest(3), _closest_to_the_nearest(3))
-    ),
+    "shipped": PeerMix("4 dynamic, 6 by round trips", (_some("any", 4), _as_shipped(6))),
 }
 
 
@@ -85,16 +85,16 @@ class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
     """Share whose nearest worker among those that answered is the right one: what our coordinator goes by."""
 
 
-def trained(seed: int, settings: VivaldiSettings, shape: Shape) -> World:
+def trained(seed: int, settings: VivaldiSettings, shape: WorldShape) -> CoordinateWorld:
     """Workers that have measured each other for a while."""
-    world = World(seed, settings, shape)
+    world = CoordinateWorld(seed, settings, shape)
     for _ in range(TRAINING_RUNS):
         for worker in world.workers:
             world.measure(worker, world.another_worker(worker))
     return world
 
 
-def neighbours(world: World, mix: PeerMix, seed: int) -> list[RoundResult]:
+def neighbours(world: CoordinateWorld, mix: PeerMix, seed: int) -> list[RoundResult]:
     """Gateways join, and look for their neighbour round by round."""
     rng = Random(f"{seed}/{mix.title}")
     chosen: dict[tuple[str, int], list[Participant]] = {}
@@ -113,7 +113,7 @@ def neighbours(world: World, mix: PeerMix, seed: int) -> list[RoundResult]:
     return results
 
 
-def _judged(world: World, least: dict[str, Least]) -> RoundResult:
+def _judged(world: CoordinateWorld, least: dict[str, Least]) -> RoundResult:
     squares, right, region, chosen = 0.0, 0, 0, 0
     for gateway in world.honest:
         here = gateway.vivaldi.coordinate

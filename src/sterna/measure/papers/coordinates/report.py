@@ -18,7 +18,7 @@ from sterna.measure.command import Means
 from sterna.measure.papers.coordinates import drawing
 from sterna.measure.papers.coordinates.accuracy import SHOWN, AccuracyRun, accuracy
 from sterna.measure.papers.coordinates.neighbours import MIXES, RoundResult, neighbours, trained
-from sterna.measure.papers.coordinates.world import Shape
+from sterna.measure.papers.coordinates.world import WorldShape
 from sterna.measure.report import Column, MeasurementReport, Verdict, table, targets_missed, verdict
 from sterna.overlay.vivaldi_settings import DEFAULT, PAPER, VivaldiSettings
 
@@ -34,8 +34,8 @@ ACCURACY: Final[dict[str, VivaldiSettings]] = {
     "default, no gravity": replace(DEFAULT, gravity_s=0.0),
 }
 LYING: Final = {
-    "seed, 10 % lie": (PAPER, Shape(liars=0.1, mutual=True)),
-    "default, 10 % lie": (DEFAULT, Shape(liars=0.1)),
+    "seed, 10 % lie": (PAPER, WorldShape(liars=0.1, mutual=True)),
+    "default, 10 % lie": (DEFAULT, WorldShape(liars=0.1)),
 }
 PRESETS: Final = {"seed": PAPER, "default": DEFAULT}
 ROUND: Final = 3
@@ -56,7 +56,7 @@ class NeighbourRow(msgspec.Struct, frozen=True, kw_only=True):
     """Means over the seeds."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class CoordinatesTarget(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     figure: float
     bound: str
@@ -69,7 +69,7 @@ class CoordinatesDocument(msgspec.Struct, frozen=True, kw_only=True):
     wan: str
     accuracy: list[AccuracyRow]
     neighbours: list[NeighbourRow]
-    targets: list[Target]
+    targets: list[CoordinatesTarget]
     pairs: dict[int, list[tuple[float, float]]]
     """Of the first seed, for the Q-Q plots."""
 
@@ -79,7 +79,7 @@ class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: dict[tuple[str, str, bool], list[RoundResult]]
 
 
-def one_seed(seed: int, shape: Shape) -> SeedResult:
+def one_seed(seed: int, shape: WorldShape) -> SeedResult:
     """All of both experiments with one set of dice."""
     accuracies = {
         name: accuracy(seed, settings, shape, keep_pairs=seed == 0 and name == "default")
@@ -94,7 +94,7 @@ def one_seed(seed: int, shape: Shape) -> SeedResult:
         for mix, parts in MIXES.items():
             found[preset, mix, False] = neighbours(deepcopy(workers), parts, seed)
         lied = trained(seed, settings, replace(shape, liars=0.1, mutual=preset == "seed"))
-        mix = "4+6" if preset == "seed" else "4+3+3"
+        mix = "4+6" if preset == "seed" else "shipped"
         found[preset, mix, True] = neighbours(lied, MIXES[mix], seed)
     return SeedResult(accuracy=accuracies, neighbours=found)
 
@@ -113,7 +113,7 @@ def experiment(
     """
     if backhaul not in ("business", "mobile") or wan not in ("one-way", "round-trip"):
         raise typer.BadParameter("--backhaul is business or mobile, --wan one-way or round-trip")
-    shape = Shape(wan="one-way" if wan == "one-way" else "round-trip", backhaul=backhaul)
+    shape = WorldShape(wan="one-way" if wan == "one-way" else "round-trip", backhaul=backhaul)
     cores = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(min(cores, seeds), mp_context=get_context("spawn")) as pool:
         results = []
@@ -123,7 +123,7 @@ def experiment(
     return report(document(results, shape))
 
 
-def document(results: list[SeedResult], shape: Shape) -> CoordinatesDocument:
+def document(results: list[SeedResult], shape: WorldShape) -> CoordinatesDocument:
     accuracies = [
         AccuracyRow(
             name=name,
@@ -164,24 +164,24 @@ def _mean(rounds: list[RoundResult]) -> RoundResult:
     )
 
 
-def _targets(accuracies: list[AccuracyRow], found: list[NeighbourRow]) -> list[Target]:
+def _targets(accuracies: list[AccuracyRow], found: list[NeighbourRow]) -> list[CoordinatesTarget]:
     rmse = {row.name: row.rmse_ms for row in accuracies}
     after = {(row.preset, row.mix, row.lying): row.rounds[ROUND - 1] for row in found}
 
-    def target(what: str, figure: float, bound: str, reached: bool) -> Target:
-        return Target(what=what, figure=figure, bound=bound, verdict=verdict(reached))
+    def target(what: str, figure: float, bound: str, reached: bool) -> CoordinatesTarget:
+        return CoordinatesTarget(what=what, figure=figure, bound=bound, verdict=verdict(reached))
 
     ours, flat = rmse["default"][200], rmse["default"][200] / rmse["default"][300]
-    right = 100 * after["default", "4+3+3", False].chosen
+    right = 100 * after["default", "shipped", False].chosen
     static = 100 * after["default", "static", False].chosen
-    lost = right - 100 * after["default", "4+3+3", True].chosen
+    lost = right - 100 * after["default", "shipped", True].chosen
     estimated = 100 * after["default", "4+6", False].neighbour
     return [
         target("RMSE after 200 runs, ms", ours, "<= 60", ours <= 60),
         target("RMSE after 200 runs / after 300", flat, "<= 1.3", flat <= 1.3),
-        target("4+3+3: right neighbour among those that answered, 3 rounds, %", right, ">= 99", right >= 99),
+        target("shipped: right neighbour among those that answered, 3 rounds, %", right, ">= 99", right >= 99),
         target("4+6: right neighbour by the coordinates alone, 3 rounds, %", estimated, ">= 99", estimated >= 99),
-        target("static set: right neighbour, 3 rounds, %", static, "below 4+3+3", static < right),
+        target("static set: right neighbour, 3 rounds, %", static, "below shipped", static < right),
         target("honest gateways lose by 10 % liars, points", lost, "< 2", lost < 2),
     ]
 

@@ -1,6 +1,6 @@
 """The world of both experiments: 20 regions, in each a cloud worker and five sites with a worker and a gateway.
 
-A site is a network of its own behind a mobile link, so the right neighbour of a gateway is the worker of its site.
+A site is a network of its own behind one link (`--backhaul`), so the right neighbour of a gateway is the worker there.
 Round trips are sampled packet by packet; the truth is the sum of the modes.
 """
 
@@ -37,7 +37,7 @@ class Participant:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WorldShape:
     """The world in which a run takes place."""
 
     wan: Wan = "one-way"
@@ -48,8 +48,8 @@ class Shape:
     """A worker learns from those who measure it, gateways included, as the thesis has it."""
 
 
-class World:
-    def __init__(self, seed: int, settings: VivaldiSettings, shape: Shape) -> None:
+class CoordinateWorld:
+    def __init__(self, seed: int, settings: VivaldiSettings, shape: WorldShape) -> None:
         self.geography = Geography(shape.wan)
         self.shape = shape
         self.rng = Random(f"{seed}/world")

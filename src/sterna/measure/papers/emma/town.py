@@ -1,71 +1,84 @@
-"""A playbook, second by second: the decisions are those of a coordinator, MQTT traffic and the hosts are a model.
+"""A playbook, second by second: coordinator and measuring are the product's, MQTT traffic and the hosts are a model.
 
-Gateways measure workers (samples of the geography) and learn their coordinates; pictures, placement, pressure and
-scaling are the code that coordinators run.  A message takes a sample of its way from gateway to node to node to
-gateway, and 0.1 ms for each copy a node makes.  A node serves `START_S` after it was ordered; a move is done by the
-next second.  Nothing is lost here and nobody fails: that is for the simulator with real nodes.
+Gateways and workers measure, a coordinator decides and gives orders (`control_plane.py`).  A message takes a sample of
+its way from gateway to node to node to gateway, and 0.1 ms for each copy a node makes.  A node serves `START_S` after
+it was ordered; a move is done at once.  The coordinator leads before the playbook begins.  Nothing is lost
+here, and nobody fails but a leader that a playbook kills and the ways between regions that it cuts: the rest is for the
+simulator with real nodes.
 
 Management messages and bytes are counted by the thesis' sizes: a ping or a pong 5 bytes, a question 5, an answer 1 + 5
-for each worker, an order to move and its answer 47 each, a request to measure 13, a report 9.
+for each worker, an order to move and its answer 47 each, a request to measure 13, a report 9; a round trip that goes
+with a question 5.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from random import Random
+from functools import partial
 from statistics import fmean
-from typing import Literal
+from typing import Final, Literal
 
-from sterna.adaptation.deciding import Outcome, decide
-from sterna.adaptation.picture import IDLE, Gateway, Load, Measured, NodeState, Observations, Stamp, Weight, Worker
-from sterna.adaptation.reasons import Left, Move, Resume, Rule, Start, Stop
+from sterna.adaptation.picture import WorkerNodeState
 from sterna.adaptation.settings import AdaptationTuning
-from sterna.measure.papers.emma.playbooks import Crowd, Event, Playbook
-from sterna.overlay.vivaldi import Vivaldi
-from sterna.overlay.vivaldi_settings import DEFAULT
-from sterna.simulation.geography import Geography, Location
+from sterna.adaptation.words import (
+    FLOW_GATEWAYS_MAX,
+    FLOWS_MAX,
+    MoveGateway,
+    OrderState,
+    ResumeNode,
+    Served,
+    ServedFlow,
+    StartNode,
+    StopNode,
+    Task,
+    WorkerReport,
+)
+from sterna.measure.papers.emma.control_plane import (
+    PING_BYTES,
+    REQUEST_BYTES,
+    UDP_BYTES,
+    ControlPlane,
+    MeasuringHost,
+    Traffic,
+)
+from sterna.measure.papers.emma.playbooks import Crowd, Playbook, PlaybookEvent
+from sterna.simulation.geography import Location
+from sterna.simulation.kernel import Kernel
 
-START_S = 3.0
-STOP_S = 2.0
-COPY_S = 0.0001
-SAMPLES = 5
-BASE_S, MAX_S = 10.0, 300.0
-UNSURE, HURRY_S = 0.6, 2.0
-"""A host whose error is larger than this measures more often."""
+BEFORE_S: Final = 30.0
+"""The coordinator is there for so long before the playbook begins."""
+START_S: Final = 3.0
+STOP_S: Final = 2.0
+COPY_S: Final = 0.0001
+REPORT_S: Final = 2.0
 EMMA_EVERY_S, EMMA_PINGS, EMMA_KEPT = 15.0, 10, 4
+ECHO_BYTES: Final = UDP_BYTES + 44
+"""True bytes of a ping or pong of ours."""
 Way = Literal["coordinates", "measure-all"]
-FEW = 10
-NOBODY = Crowd("", 0, 0, 0.0)
 
 
 @dataclass(slots=True)
-class Host:
-    name: str
-    at: Location
-    vivaldi: Vivaldi
-    due_s: float
-    counter: int = 0
-    measured: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-
-
-@dataclass(slots=True)
-class Hosted(Host):
+class Hosted:
     """A worker, and its node."""
 
-    site: str = ""
-    fixed: bool = False
-    state: NodeState = NodeState.OFF
+    host: MeasuringHost
+    site: str
+    fixed: bool
+    state: WorkerNodeState = WorkerNodeState.OFF
     since: float = 0.0
-    load: Load = IDLE
 
 
 @dataclass(slots=True)
-class Served(Host):
+class TownGateway:
     """A gateway, its clients, and its node."""
 
-    crowd: Crowd = NOBODY
-    node: str = ""
+    host: MeasuringHost
+    crowd: Crowd
+    node: str
+    trips: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Of one that measures everything: the last means, by worker."""
 
 
 @dataclass(slots=True)
@@ -78,231 +91,242 @@ class Second:
     management: int
     on: dict[str, str]
     """Gateway: its node."""
-
-
-@dataclass(slots=True)
-class Traffic:
-    messages: Counter[str] = field(default_factory=Counter)
-    bytes: Counter[str] = field(default_factory=Counter)
-
-    def managed(self, count: int, size: int) -> None:
-        self.messages["management"] += count
-        self.bytes["management"] += count * size
-
-    def share(self, kind: Literal["messages", "bytes"]) -> float:
-        counts = self.messages if kind == "messages" else self.bytes
-        return counts["management"] / max(sum(counts.values()), 1)
+    at: dict[str, Location]
+    """Gateway: where it is."""
+    slowest_ms: dict[str, float]
+    """Of a hundred messages the slowest but one, by topic."""
+    acting: int
+    """Coordinators that lead and may give orders."""
+    moves: int
+    """Until then."""
 
 
 class Town:
-    def __init__(self, playbook: Playbook, settings: AdaptationTuning, way: Way, seed: int) -> None:
+    def __init__(
+        self,
+        playbook: Playbook,
+        settings: AdaptationTuning,
+        way: Way,
+        seed: int,
+        *,
+        loaded: bool = False,
+        coordinators: int = 1,
+    ) -> None:
+        """`loaded`: a node has one processor, and what it cannot do in time waits."""
         self._playbook = playbook
-        self._settings = settings
         self._way = way
-        self._geography = Geography()
-        self._seed = seed
-        self._rng = Random(f"{seed}/town")
-        self._observations = Observations(dimensions=DEFAULT.dimensions, lost_s=1e9, fresh_s=1e9)
-        self._workers: dict[str, Hosted] = {}
-        self._gateways: dict[str, Served] = {}
-        self._pass_due = 0.0
+        self._kernel = Kernel(seed)
         self.traffic = Traffic()
+        self._plane = ControlPlane(self._kernel, settings, self.traffic, self._carry_out, coordinators)
+        self._geography, self._rng = self._plane.geography, self._kernel.dice("town")
+        self._workers: dict[str, Hosted] = {}
+        self._gateways: dict[str, TownGateway] = {}
         self.seconds: list[Second] = []
+        self._loaded = loaded
+        self._work: defaultdict[str, float] = defaultdict(float)
+        """Worker: the processor time that this second's messages take."""
+        self._behind_s: dict[str, float] = defaultdict(float)
         self.moves = 0
         self.starts: list[tuple[float, str]] = []
         self.stops: list[tuple[float, str]] = []
 
+    @property
+    def _now(self) -> float:
+        """Since the playbook began."""
+        return self._kernel.now - BEFORE_S
+
     def run(self) -> Town:
-        events = list(self._playbook.events)
-        for now in range(int(self._playbook.end_s)):
+        for event in self._playbook.events:
+            self._kernel.at(BEFORE_S + event.at_s, self._happens, event)
+        for second in range(int(self._playbook.end_s)):
             before = self.traffic.messages["management"]
-            while events and events[0].at_s <= now:
-                self._happens(events.pop(0), float(now))
-            self._hosts(float(now))
-            self._measure(float(now))
-            if now >= self._pass_due:
-                self._pass_due = now + self._settings.pass_s
-                self._decide(float(now))
-            latency = self._messages()
+            self._kernel.run_until(BEFORE_S + second)
+            latency, slowest = self._messages()
             managed = self.traffic.messages["management"] - before
-            nodes = sum(one.state in (NodeState.SERVING, NodeState.LEAVING) for one in self._workers.values())
+            running = (WorkerNodeState.SERVING, WorkerNodeState.LEAVING)
+            nodes = sum(one.state in running for one in self._workers.values())
             on = {name: one.node for name, one in self._gateways.items()}
-            self.seconds.append(Second(nodes, latency, managed, on))
+            at = {name: one.host.at for name, one in self._gateways.items()}
+            self.seconds.append(Second(nodes, latency, managed, on, at, slowest, self._plane.acting, self.moves))
         return self
 
     # -- the playbook --
 
-    def _happens(self, event: Event, now: float) -> None:
-        if event.kind == "leave":
-            self._gateways.pop(event.name, None)
-            self._observations.left(event.name)
-        elif event.kind == "start":
-            self._began(self._workers[event.name], now, NodeState.SERVING if now == 0 else NodeState.STARTING)
-        elif event.kind == "stop":
-            self._began(self._workers[event.name], now, NodeState.LEAVING)
-        elif event.kind == "worker":
-            assert event.at is not None
-            vivaldi = self._vivaldi(event.name)
-            self._workers[event.name] = Hosted(event.name, event.at, vivaldi, now, site=event.site, fixed=event.fixed)
-            if len(self._workers) <= FEW:
-                # Few places fix no coordinate: a newcomer is measured by all, which costs no more than a cycle.
-                for gateway in self._gateways.values():
-                    gateway.due_s = now
-        else:
-            assert event.at is not None
-            assert event.crowd is not None
-            first = next(name for name, one in self._workers.items() if one.fixed)
-            served = Served(event.name, event.at, self._vivaldi(event.name), now, crowd=event.crowd, node=first)
-            self._gateways[event.name] = served
-
-    def _vivaldi(self, name: str) -> Vivaldi:
-        return Vivaldi(Random(f"{self._seed}/{name}"), DEFAULT)
-
-    def _began(self, worker: Hosted, now: float, state: NodeState) -> None:
-        worker.state, worker.since = state, now
-
-    def _hosts(self, now: float) -> None:
-        for worker in self._workers.values():
-            empty = all(one.node != worker.name for one in self._gateways.values())
-            if worker.state is NodeState.STARTING and now - worker.since >= START_S:
-                self._began(worker, now, NodeState.SERVING)
-            elif worker.state is NodeState.LEAVING and empty:
-                self._began(worker, now, NodeState.STOPPING)
-            elif worker.state is NodeState.STOPPING and now - worker.since >= STOP_S:
-                self._began(worker, now, NodeState.OFF)
-
-    # -- measuring --
-
-    def _measure(self, now: float) -> None:
-        hosts: list[Host] = [*self._gateways.values()]
-        if self._way == "coordinates":
-            hosts += self._workers.values()
-        for host in hosts:
-            if now >= host.due_s:
-                self._measured(host, now) if self._way == "coordinates" else self._measured_all(host, now)
-        for worker in self._workers.values():
-            self._worker_reports(worker, now)
-
-    def _measured(self, host: Host, now: float) -> None:
-        """4 random, then 6 near ones; the pause grows as the error falls."""
-        others = [one for one in self._workers.values() if one is not host]
-        asked = self._rng.sample(others, min(4, len(others)))
-        self._ping(host, asked)
-        here = host.vivaldi.coordinate
-        near = sorted(others, key=lambda one: here.distance_s(one.vivaldi.coordinate))
-        running = [one for one in near if one.state is NodeState.SERVING][:3]
-        closest = list(dict.fromkeys(one.name for one in running + near))[:6]
-        self._ping(host, [self._workers[name] for name in closest])
-        self.traffic.managed(2, 5)
-        self.traffic.managed(1, 1 + 5 * len(asked))
-        self.traffic.managed(1, 1 + 5 * len(closest))
-        error = max(host.vivaldi.coordinate.error, 0.01)
-        host.due_s = now + (HURRY_S if error > UNSURE else min(BASE_S / error, MAX_S))
-        if isinstance(host, Served):
-            self.traffic.managed(1, 9)
-            self._gateway_reports(host, now)
-
-    def _ping(self, host: Host, others: list[Hosted]) -> None:
-        for other in others:
-            trips = [self._geography.round_trip_s(host.at, other.at, self._rng) for _ in range(SAMPLES)]
-            self.traffic.managed(2 * SAMPLES, 5)
-            host.vivaldi.measured(other.vivaldi.coordinate, min(trips), other.name)
-            host.measured[other.name] = [min(trips)]
-
-    def _measured_all(self, host: Host, now: float) -> None:
-        for other in self._workers.values():
-            if other.state is not NodeState.SERVING:
-                continue
-            trips = [self._geography.round_trip_s(host.at, other.at, self._rng) for _ in range(EMMA_PINGS)]
-            self.traffic.managed(2 * EMMA_PINGS, 5)
-            self.traffic.managed(1, 13)
-            self.traffic.managed(1, 9)
-            host.measured[other.name] = [*host.measured[other.name], fmean(trips)][-EMMA_KEPT:]
-        host.due_s = now + EMMA_EVERY_S
-        assert isinstance(host, Served)
-        self._gateway_reports(host, now)
-
-    def _gateway_reports(self, gateway: Served, now: float) -> None:
-        gateway.counter += 1
-        measured = {name: Measured(fmean(trips), now) for name, trips in gateway.measured.items()}
-        told = Gateway(gateway.name, gateway.vivaldi.coordinate, measured)
-        self._observations.gateway_reported(told, Stamp(1, gateway.counter), now)
-
-    def _worker_reports(self, worker: Hosted, now: float) -> None:
-        worker.counter += 1
-        serves = {
-            one.name: Weight(one.crowd.publishers + one.crowd.subscribers, one.crowd.subscribers)
-            for one in self._gateways.values()
-            if one.node == worker.name
+    def _happens(self, event: PlaybookEvent) -> None:
+        happenings: dict[str, Callable[[PlaybookEvent], None]] = {
+            "worker": self._worker_appears,
+            "gateway": self._gateway_appears,
+            "leave": self._gateway_leaves,
+            "relocate": self._gateway_relocates,
+            "crowd": self._crowd_changes,
+            "kill": lambda _event: self._plane.kill_leader(),
+            "cut": self._cut,
+            "merge": self._cut,
+            "start": lambda event: self._start(event.name, at_once=not self._now),
+            "stop": lambda event: self._empty(event.name),
         }
-        told = Worker(
-            worker.name,
-            worker.vivaldi.coordinate,
-            site=worker.site,
-            state=worker.state,
-            fixed=worker.fixed,
-            since=worker.since,
-            load=worker.load,
-            serves=serves,
+        happenings[event.kind](event)
+
+    def _worker_appears(self, event: PlaybookEvent) -> None:
+        assert event.at is not None
+        host = self._plane.add(event.name, event.at, is_worker=True, measures=self._way == "coordinates")
+        self._workers[event.name] = Hosted(host, event.site, event.fixed)
+        self._report(event.name)
+
+    def _gateway_appears(self, event: PlaybookEvent) -> None:
+        assert event.at is not None
+        assert event.crowd is not None
+        host = self._plane.add(event.name, event.at, is_worker=False, measures=self._way == "coordinates")
+        first = next(name for name, one in self._workers.items() if one.fixed)
+        gateway = self._gateways[event.name] = TownGateway(host, event.crowd, first)
+        if self._way == "measure-all":
+            self._measure_all(gateway)
+
+    def _gateway_leaves(self, event: PlaybookEvent) -> None:
+        del self._gateways[event.name]
+        self._plane.remove(event.name)
+
+    def _gateway_relocates(self, event: PlaybookEvent) -> None:
+        assert event.at is not None
+        host = self._gateways[event.name].host
+        host.at = event.at
+        host.measuring.hurry(self._kernel.now)  # as a gateway does that has lost its node
+
+    def _cut(self, event: PlaybookEvent) -> None:
+        self._plane.apart = event.name if event.kind == "cut" else ""
+
+    def _crowd_changes(self, event: PlaybookEvent) -> None:
+        assert event.crowd is not None
+        self._gateways[event.name].crowd = event.crowd
+
+    # -- nodes --
+
+    def _carry_out(self, worker: str, task: Task) -> OrderState:
+        match task:
+            case StartNode():
+                self.starts.append((self._now, worker))
+                self._start(worker)
+            case StopNode():
+                self.stops.append((self._now, worker))
+                self._empty(worker)
+            case ResumeNode():
+                self._enter(worker, WorkerNodeState.SERVING)
+            case MoveGateway(gateway=name, to=target):
+                if (gateway := self._gateways.get(name)) is not None:
+                    gateway.node = target
+                    self.moves += 1
+                self._look_after(worker)
+                return OrderState.DONE
+        return OrderState.UNDER_WAY
+
+    def _start(self, worker: str, *, at_once: bool = False) -> None:
+        self._enter(worker, WorkerNodeState.STARTING)
+        self._kernel.after(
+            0.0 if at_once else START_S, self._enter_from, worker, WorkerNodeState.STARTING, WorkerNodeState.SERVING
         )
-        self._observations.worker_reported(told, Stamp(1, worker.counter), now)
 
-    # -- deciding --
+    def _empty(self, worker: str) -> None:
+        self._enter(worker, WorkerNodeState.LEAVING)
+        self._look_after(worker)
 
-    def _decide(self, now: float) -> None:
-        outcome = decide(self._observations.picture(now), self._settings)
-        self._observations.standing = outcome.standing
-        self._verify(outcome, now)
-        for decision in outcome.decisions:
-            if isinstance(decision, Move):
-                self._gateways[decision.gateway].node = decision.target
-                self._observations.moved(decision.gateway, now)
-                self.traffic.managed(2, 47)
-                self.moves += 1
-            elif isinstance(decision, Start):
-                self.starts.append((now, decision.worker))
-                self._began(self._workers[decision.worker], now, NodeState.STARTING)
-            elif isinstance(decision, Stop):
-                self.stops.append((now, decision.worker))
-                self._began(self._workers[decision.worker], now, NodeState.LEAVING)
-            elif isinstance(decision, Resume):
-                self._began(self._workers[decision.worker], now, NodeState.SERVING)
+    def _look_after(self, worker: str) -> None:
+        """A node that is leaving and that nobody uses any more stops."""
+        if self._workers[worker].state is WorkerNodeState.LEAVING and not self._serves(worker):
+            self._enter(worker, WorkerNodeState.STOPPING)
+            self._kernel.after(STOP_S, self._enter_from, worker, WorkerNodeState.STOPPING, WorkerNodeState.OFF)
 
-    def _verify(self, outcome: Outcome, now: float) -> None:
-        """Where only a fresh answer is missing, the coordinator asks for it."""
-        for one in outcome.judgements:
-            if self._way != "coordinates" or not isinstance(one, Left) or one.reason.rule is not Rule.UNPROVED:
-                continue
-            target = str(dict(one.reason.numbers).get("target", one.subject))
-            if target not in self._workers:
-                continue
-            asked = [self._gateways[one.subject]] if one.subject in self._gateways else self._nearest_to(target)
-            for gateway in asked:
-                self.traffic.managed(1, 13)
-                self.traffic.managed(1, 9)
-                self._ping(gateway, [self._workers[target]])
-                self._gateway_reports(gateway, now)
+    def _enter_from(self, worker: str, before: WorkerNodeState, state: WorkerNodeState) -> None:
+        if self._workers[worker].state is before:
+            self._enter(worker, state)
 
-    def _nearest_to(self, worker: str) -> list[Served]:
-        there = self._workers[worker].vivaldi.coordinate
-        unmeasured = [one for one in self._gateways.values() if worker not in one.measured]
-        nearest = sorted(unmeasured, key=lambda one: there.distance_s(one.vivaldi.coordinate))
-        return nearest[: self._settings.witnesses]
+    def _enter(self, worker: str, state: WorkerNodeState) -> None:
+        one = self._workers[worker]
+        one.state, one.since = state, self._kernel.now
+        self._tell(worker)  # a worker tells a new state at once
+
+    def _serves(self, worker: str) -> dict[str, TownGateway]:
+        return {name: one for name, one in self._gateways.items() if one.node == worker}
+
+    def _report(self, worker: str) -> None:
+        self._look_after(worker)
+        self._tell(worker)
+        self._kernel.after(REPORT_S, self._report, worker)
+
+    def _tell(self, worker: str) -> None:
+        one, serves = self._workers[worker], self._serves(worker)
+        published = self._rates()
+        one.host.report(
+            WorkerReport(
+                site=one.site,
+                state=one.state.value,
+                in_state_s=self._kernel.now - one.since,
+                echo=worker,
+                clients=worker,
+                fixed=one.fixed,
+                cpu=min(self._work[worker], 1.0) if self._loaded else 0.0,
+                lag_s=self._behind_s[worker],
+                serves=tuple(
+                    Served(
+                        name,
+                        served.crowd.publishers + served.crowd.subscribers,
+                        served.crowd.subscribers,
+                        served.crowd.subscribers * published[served.crowd.topic],
+                    )
+                    for name, served in serves.items()
+                ),
+                flows=_flows([served.crowd for served in serves.values()]),
+            )
+        )
+
+    def _rates(self) -> Counter[str]:
+        """Messages a second, by topic."""
+        found = Counter[str]()
+        for one in self._gateways.values():
+            found[one.crowd.topic] += round(one.crowd.publishers * one.crowd.per_s)
+        return found
+
+    # -- the rival: EMMA measures every node that serves --
+
+    def _measure_all(self, gateway: TownGateway) -> None:
+        host = gateway.host
+        if host.is_gone:
+            return
+        means: dict[str, float] = {}
+        for name, other in self._workers.items():
+            if other.state is WorkerNodeState.SERVING:
+                way = partial(self._geography.round_trip_s, host.at, other.host.at, self._rng)
+                gateway.trips[name] = [*gateway.trips[name], fmean(way() for _ in range(EMMA_PINGS))][-EMMA_KEPT:]
+                self.traffic.managed(2 * EMMA_PINGS, PING_BYTES)
+                self.traffic.managed(1, REQUEST_BYTES)
+                self.traffic.wire += 2 * EMMA_PINGS * ECHO_BYTES
+                means[name] = fmean(gateway.trips[name])
+        host.report_trips(means)
+        self._kernel.after(EMMA_EVERY_S, self._measure_all, gateway)
 
     # -- messages --
 
-    def _messages(self) -> dict[str, float]:
-        """Mean end-to-end latency of this second's messages, by topic."""
-        found = {}
+    def _messages(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Of this second's messages: mean end-to-end latency by topic, and that of the slowest but one in a hundred."""
+        found, slowest = {}, {}
+        self._work.clear()
         for topic in sorted({one.crowd.topic for one in self._gateways.values()}):
             publishers = [one for one in self._gateways.values() if one.crowd.topic == topic and one.crowd.publishers]
             subscribers = [one for one in self._gateways.values() if one.crowd.topic == topic and one.crowd.subscribers]
             if publishers and subscribers:
-                found[topic] = 1000 * self._published(topic, publishers, subscribers)
-        return found
+                took = self._published(topic, publishers, subscribers)
+                found[topic] = 1000 * fmean([way_s for way_s, _ in took], [rate for _, rate in took])
+                ways = sorted(way_s for way_s, _ in took)
+                slowest[topic] = 1000 * ways[int(0.99 * (len(ways) - 1))]
+        if self._loaded:
+            for worker in self._workers:
+                self._behind_s[worker] = max(0.0, self._behind_s[worker] + self._work[worker] - 1.0)
+        return found, slowest
 
-    def _published(self, topic: str, publishers: list[Served], subscribers: list[Served]) -> float:
-        size, total, weight = 10 + len(topic), 0.0, 0.0
+    def _published(
+        self, topic: str, publishers: list[TownGateway], subscribers: list[TownGateway]
+    ) -> list[tuple[float, float]]:
+        """How long a message of each publisher takes to each subscriber, and how many a second there are."""
+        size, took = 10 + len(topic), []
         receivers = Counter[str]()
         for one in subscribers:
             receivers[one.node] += one.crowd.subscribers
@@ -312,20 +336,49 @@ class Town:
             copies = 1 + elsewhere + receivers.total()
             self.traffic.messages["data"] += round(rate * copies)
             self.traffic.bytes["data"] += round(rate * copies * size)
+            self._work[publisher.node] += rate * (1 + elsewhere + receivers[publisher.node]) * COPY_S
+            for node in receivers.keys() - {publisher.node}:
+                self._work[node] += rate * (1 + receivers[node]) * COPY_S
             for subscriber in subscribers:
-                total += rate * self._way_s(publisher, subscriber, receivers[subscriber.node] + elsewhere)
-                weight += rate
-        return total / weight
+                took.append((self._way_s(publisher, subscriber, receivers[subscriber.node] + elsewhere), rate))
+        return took
 
-    def _way_s(self, publisher: Served, subscriber: Served, copies: int) -> float:
+    def _way_s(self, publisher: TownGateway, subscriber: TownGateway, copies: int) -> float:
         first, last = self._workers[publisher.node], self._workers[subscriber.node]
-        took = self._geography.one_way_s(publisher.at, first.at, self._rng)
-        took += self._geography.one_way_s(last.at, subscriber.at, self._rng)
+        took = self._geography.one_way_s(publisher.host.at, first.host.at, self._rng)
+        took += self._geography.one_way_s(last.host.at, subscriber.host.at, self._rng)
         if first is not last:
-            took += self._geography.one_way_s(first.at, last.at, self._rng)
+            took += self._geography.one_way_s(first.host.at, last.host.at, self._rng)
+        took += sum(self._behind_s[node] for node in {publisher.node, subscriber.node})
         return took + COPY_S * (copies + 1) / 2
+
+    @property
+    def serving(self) -> list[str]:
+        return [name for name, one in self._workers.items() if one.state is WorkerNodeState.SERVING]
 
     def usual_s(self, gateway: str, node: str) -> float:
         """The true round trip between a gateway and a worker, whether they are still there or not."""
         places = {event.name: event.at for event in self._playbook.events if event.at is not None}
         return self._geography.usual_round_trip_s(places[gateway], places[node])
+
+    def usual_from_s(self, at: Location, node: str) -> float:
+        """The same from somewhere else."""
+        return self._geography.usual_round_trip_s(at, self._workers[node].host.at)
+
+
+def _flows(crowds: list[Crowd]) -> tuple[ServedFlow, ...]:
+    """The topics of a node's gateways, who are in this order in its report."""
+    return tuple(
+        ServedFlow(
+            topic,
+            tuple(
+                (place, round(60 * one.publishers * one.per_s))
+                for place, one in enumerate(crowds)
+                if one.topic == topic and one.publishers
+            )[:FLOW_GATEWAYS_MAX],
+            tuple(place for place, one in enumerate(crowds) if one.topic == topic and one.subscribers)[
+                :FLOW_GATEWAYS_MAX
+            ],
+        )
+        for topic in sorted({one.topic for one in crowds})[:FLOWS_MAX]
+    )

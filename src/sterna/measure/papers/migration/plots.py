@@ -24,7 +24,7 @@ ROWS = ("published at source or third", "through source", "received", "through t
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class DeliveryTrip:
     """One delivery of one message; seconds from the beginning of the move."""
 
     number: int
@@ -40,7 +40,7 @@ class Trip:
 @dataclass(frozen=True, slots=True)
 class Story:
     title: str
-    trips: list[Trip]
+    trips: list[DeliveryTrip]
     finished: float
     arrived: float
     repeated: int
@@ -89,9 +89,9 @@ def tell(tables: dict[str, list[dict[str, Any]]], client: str, topic: str, qos: 
         times = heard.get((one["origin"], one["sequence"]), [])
         lost += not times
         at, departed = one["origin"].rpartition("@")[2], one["ingress_time"] - begun
-        trips += [Trip(number, departed, each["at"] - begun, at, each["via"]) for each in times]
+        trips += [DeliveryTrip(number, departed, each["at"] - begun, at, each["via"]) for each in times]
         if not times:
-            trips.append(Trip(number, departed, None, at, ""))
+            trips.append(DeliveryTrip(number, departed, None, at, ""))
     arrived = move["arrived"] - begun
     finished = (move["finished"] or move["arrived"]) - begun
     shown = [trip for trip in trips if _is_near(trip, max(arrived, finished))]
@@ -99,7 +99,7 @@ def tell(tables: dict[str, list[dict[str, Any]]], client: str, topic: str, qos: 
     return Story(f"{client}, {topic}, {qos}", shown, finished, arrived, repeated, lost)
 
 
-def _is_near(trip: Trip, end: float) -> bool:
+def _is_near(trip: DeliveryTrip, end: float) -> bool:
     moment = trip.sent if trip.received is None else trip.received
     return moment >= -AROUND_S and trip.sent <= end + AROUND_S
 
@@ -123,7 +123,7 @@ def draw_story(story: Story, file: Path) -> None:
     figure.savefig(file)
 
 
-def _latency(trip: Trip) -> float:
+def _latency(trip: DeliveryTrip) -> float:
     assert trip.received is not None
     return 1000 * (trip.received - trip.sent)
 

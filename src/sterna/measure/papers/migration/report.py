@@ -34,6 +34,7 @@ from sterna.measure.papers.migration.plan import (
 from sterna.measure.papers.migration.wire import PAPER_PER_MESSAGE, MoveWire, WireMove
 from sterna.measure.report import Column, MeasurementReport, Spread, table, verdict
 from sterna.vocabulary.errors import SternaError
+from sterna.vocabulary.extras import how_to_add
 
 
 def experiment(
@@ -62,7 +63,7 @@ def experiment(
         raise typer.BadParameter(f"{records} is there already", param_hint="--records")
     # Before an hour of measuring.
     if find_spec("pyspark") is None:
-        raise SternaError("the records are analysed with Spark, which is not installed; pip install 'sterna[pipeline]'")
+        raise SternaError(f"the records are analysed with Spark, which is not installed; {how_to_add('pipeline')}")
     directory = records or Path(means.cleanup.enter_context(TemporaryDirectory(prefix="sterna-migration-")))
     is_wire_asked_for = "wire" in parts or not (parts or only)
     return report(measured(plan, means, directory, wire=is_wire_asked_for and plan.at_a_distance), directory)

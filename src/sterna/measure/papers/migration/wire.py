@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.wire.capture import ETHERNET_BYTES, IPV4, SYN, Packet, read_packet
+from sterna.measure.wire.capture import ETHERNET_BYTES, IPV4, SYN, CapturedPacket, read_packet
 from sterna.measure.wire.conversations import MoveLinkReader, MqttReader, WirePiece, WireReader
 
 PACKETS_MAX = 1_000_000
@@ -77,7 +77,7 @@ class MoveWire(msgspec.Struct, frozen=True, kw_only=True):
     """and of packets between a plain client of MQTT 3.1.1 and nodes."""
 
 
-class Seen(NamedTuple):
+class SeenPacket(NamedTuple):
     """One packet and what was complete with it."""
 
     at: float
@@ -87,7 +87,7 @@ class Seen(NamedTuple):
     pieces: list[WirePiece]
 
 
-class PacketLog:
+class WireLog:
     """A tap; `read` makes sense of what it has heard."""
 
     def __init__(self, client_place: int, links: int, clients: int) -> None:
@@ -100,10 +100,10 @@ class PacketLog:
         if len(self._packets) < PACKETS_MAX:
             self._packets.append((at, source, target, packet))
 
-    def read(self) -> list[Seen]:
+    def read(self) -> list[SeenPacket]:
         if len(self._packets) >= PACKETS_MAX:
             raise MeasurementError(f"more than {PACKETS_MAX:,} packets passed")
-        streams: dict[tuple[object, object], _Stream] = {}
+        streams: dict[tuple[object, object], _WireStream] = {}
         found = []
         for at, source, target, data in self._packets:
             packet = read_packet(_ETHERNET + data)
@@ -116,19 +116,19 @@ class PacketLog:
                 reader: Callable[[], WireReader] = MoveLinkReader if is_link else MqttReader
                 ends = packet.source, packet.target
                 if ends not in streams or packet.flags & SYN:
-                    streams[ends] = _Stream(reader())
-                found.append(Seen(at, packet.size, is_link, is_client, streams[ends].take(packet)))
+                    streams[ends] = _WireStream(reader())
+                found.append(SeenPacket(at, packet.size, is_link, is_client, streams[ends].take(packet)))
         return found
 
 
-class _Stream:
+class _WireStream:
     """One direction of a connection, in the order of its bytes."""
 
     def __init__(self, reader: WireReader) -> None:
         self._reader = reader
         self._next: int | None = None
 
-    def take(self, packet: Packet) -> list[WirePiece]:
+    def take(self, packet: CapturedPacket) -> list[WirePiece]:
         if packet.flags & SYN:
             self._next = packet.sequence + 1 & 0xFFFF_FFFF
             return []
@@ -138,7 +138,7 @@ class _Stream:
         return self._reader.feed(packet.payload)
 
 
-def account(seen: Sequence[Seen], kind: str, qos: int, ordered: float, ended: float) -> WireMove:
+def account(seen: Sequence[SeenPacket], kind: str, qos: int, ordered: float, ended: float) -> WireMove:
     """The cost of one move, from the order until its end on both sides."""
     begin, end = ordered - AROUND_S, ended + AFTER_S
     said = [one for one in seen if one.is_link and ordered <= one.at <= end and any(map(_is_word, one.pieces))]
@@ -166,7 +166,7 @@ def account(seen: Sequence[Seen], kind: str, qos: int, ordered: float, ended: fl
     )
 
 
-def _published(seen: Sequence[Seen]) -> int:
+def _published(seen: Sequence[SeenPacket]) -> int:
     return sum(piece.kind == "PUBLISH" for one in seen for piece in one.pieces)
 
 
@@ -175,7 +175,7 @@ def _is_word(piece: WirePiece) -> bool:
 
 
 def sizes(
-    seen: Sequence[Seen], paper: dict[str, int], is_wanted: Callable[[Seen, WirePiece], bool]
+    seen: Sequence[SeenPacket], paper: dict[str, int], is_wanted: Callable[[SeenPacket, WirePiece], bool]
 ) -> list[PacketSize]:
     """Of packets that carry such a thing, and perhaps others."""
     found: dict[str, list[tuple[int, int]]] = {}
@@ -195,9 +195,9 @@ def sizes(
     ]
 
 
-def is_word_of_a_move(one: Seen, piece: WirePiece) -> bool:
+def is_word_of_a_move(one: SeenPacket, piece: WirePiece) -> bool:
     return one.is_link and _is_word(piece)
 
 
-def is_mqtt_packet(one: Seen, piece: WirePiece) -> bool:
+def is_mqtt_packet(one: SeenPacket, piece: WirePiece) -> bool:
     return one.is_client and piece.kind in MQTT_PACKETS

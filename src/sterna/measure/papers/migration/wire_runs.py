@@ -14,7 +14,7 @@ from sterna.measure.papers.migration.wire import (
     PAPER_MOVE,
     PAPER_MQTT,
     MoveWire,
-    PacketLog,
+    WireLog,
     WireMove,
     account,
     is_mqtt_packet,
@@ -30,8 +30,8 @@ PLAIN: ClientKind = "mqtt311"
 def measure(plan: MigrationPlan, say: Say) -> MoveWire:
     """Only at a distance: there the switch sees every packet."""
     moves: list[WireMove] = []
-    log = PacketLog(NODES, LINKS_PORT, CLIENTS_PORT)
-    plain = PacketLog(NODES, LINKS_PORT, CLIENTS_PORT)
+    log = WireLog(NODES, LINKS_PORT, CLIENTS_PORT)
+    plain = WireLog(NODES, LINKS_PORT, CLIENTS_PORT)
     for kind in (one for one in KINDS if one in plan.kinds):
         tap = plain if kind == PLAIN else log
         only = replace(plan, kinds=(kind,), runs=1)

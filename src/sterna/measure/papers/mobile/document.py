@@ -8,14 +8,14 @@ from functools import partial
 import msgspec
 
 from sterna import __version__
-from sterna.measure.papers.mobile.statements import JudgedStatement, judge
+from sterna.measure.papers.mobile.statements import TARGETS, JudgedStatement, judge
 from sterna.measure.papers.mobile.statistics import Estimate, FigureOf, MobileResults
 from sterna.measure.papers.mobile.sweep import MobileSample
 from sterna.measure.report import Machine, machine
 from sterna.simulation.papers.first_approach import FirstApproach
 from sterna.simulation.papers.ideal_tree import BrokerFactory
 from sterna.simulation.papers.messages import Name
-from sterna.simulation.papers.mft import EXPLAINED, PRINTED, MftBroker, Reading
+from sterna.simulation.papers.mft import EXPLAINED, PRINTED, MftBroker, MftReading
 from sterna.simulation.papers.simple_routing import Send
 from sterna.simulation.papers.wrong_tables import cut_or_merge, ends_wrong, move_one
 
@@ -34,9 +34,10 @@ class CellFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairedDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol less MFT-PubSub (as explained), on the same positions."""
+    """A protocol less another, on the same positions."""
 
     protocol: str
+    beside: str
     configuration: str
     speed_m_s: float
     figures: dict[str, Estimate | None]
@@ -66,6 +67,8 @@ class MobileDocument(msgspec.Struct, frozen=True, kw_only=True):
     cells: list[CellFigures]
     differences: list[PairedDifference]
     statements: list[JudgedStatement]
+    targets: list[JudgedStatement]
+    """Of the product itself."""
     wrong_tables: list[WrongTables]
     without_acks: list[CellFigures]
     samples: list[MobileSample]
@@ -85,7 +88,8 @@ FIGURES: dict[str, FigureOf] = {
     "depth": lambda run: run.depth,
 }
 COMPARED = ("rate", "fair_rate", "delivered", "frames", "control_frames")
-BESIDE = "mft"
+BESIDE = ("mft", "aodv")
+"""The others are compared with each of these."""
 
 
 def document(
@@ -113,11 +117,14 @@ def document(
         cpu_s={name: sum(one.cpu_s for one in samples if one.figures.plan.protocol == name) for name in protocols},
         cells=[cell(results, name, size, speed) for size, speed in places for name in protocols],
         differences=[
-            difference(results, name, size, speed) for size, speed in places for name in protocols if name != BESIDE
-        ]
-        if BESIDE in protocols
-        else [],
+            difference(results, name, beside, size, speed)
+            for beside in BESIDE
+            for size, speed in places
+            for name in protocols
+            if beside in protocols and name != beside
+        ],
         statements=judge(results),
+        targets=judge(results, TARGETS),
         wrong_tables=wrong_tables,
         without_acks=_cells(without_acks),
         samples=list(samples),
@@ -152,16 +159,17 @@ def _of_role(results: MobileResults, role: str, protocol: str, size: str, speed:
     }
 
 
-def difference(results: MobileResults, protocol: str, size: str, speed: float) -> PairedDifference:
+def difference(results: MobileResults, protocol: str, beside: str, size: str, speed: float) -> PairedDifference:
     return PairedDifference(
         protocol=protocol,
+        beside=beside,
         configuration=size,
         speed_m_s=speed,
-        figures={name: results.difference(FIGURES[name], protocol, BESIDE, size, speed) for name in COMPARED},
+        figures={name: results.difference(FIGURES[name], protocol, beside, size, speed) for name in COMPARED},
     )
 
 
-def _mft(reading: Reading, name: Name, send: Send) -> MftBroker:
+def _mft(reading: MftReading, name: Name, send: Send) -> MftBroker:
     return MftBroker(name, send, reading)
 
 

@@ -22,13 +22,14 @@ from sterna.measure.papers.mobile.document import (
     count_wrong_tables,
     document,
 )
-from sterna.measure.papers.mobile.statements import SPEED
+from sterna.measure.papers.mobile.statements import SPEED, JudgedStatement
 from sterna.measure.papers.mobile.statistics import Estimate
 from sterna.measure.papers.mobile.sweep import MobileSample, in_processes, on_spark
 from sterna.measure.report import Column, MeasurementReport, machine_in_words, table
 from sterna.simulation.papers.protocols import PROTOCOLS
 from sterna.simulation.papers.radio_run import CONFIGURATIONS, RunPlan, Workload
 from sterna.vocabulary.errors import SternaError
+from sterna.vocabulary.extras import how_to_add
 
 SPEEDS = (0.0, 2.0, 4.0, 6.0, 8.0, 10.0)
 QUICK_SPEEDS = (0.0, 8.0)
@@ -63,7 +64,7 @@ def experiment(
     speeds = speed or list(QUICK_SPEEDS if quick else SPEEDS)
     count = seeds or (2 if quick else 10)
     if on == "spark" and find_spec("pyspark") is None:
-        raise SternaError("Spark is not installed; pip install 'sterna[pipeline]', or give --on processes")
+        raise SternaError(f"Spark is not installed; give --on processes, or {how_to_add('pipeline')}")
     plans = [
         _plan(size, one, name, seed, workload, kbit_s, acks=True, quick=quick)
         for size in sizes for one in speeds for name in protocols for seed in range(1, count + 1)
@@ -129,10 +130,11 @@ def report(told: MobileDocument) -> MeasurementReport:
             *_figures(told, shown),
             _by_speed(told),
             _by_role(told, shown),
-            _differences(told, shown),
+            *(_differences(told, beside, shown) for beside in BESIDE if beside in told.protocols),
             *([_without_acks(told)] if told.without_acks else []),
             _wrong(told.wrong_tables),
-            _statements(told),
+            _statements("The thesis' statements, judged by our runs", told.statements),
+            _statements("Aims of our own overlay and strategy", told.targets),
         ],
         notes=[
             told.method,
@@ -241,7 +243,7 @@ def _by_role(told_all: MobileDocument, speed: float) -> Table:
     return table(f"Per node of each role, {speed:g} m/s", columns, _at(told_all.cells, speed))
 
 
-def _differences(told_all: MobileDocument, speed: float) -> Table:
+def _differences(told_all: MobileDocument, beside: str, speed: float) -> Table:
     def column(name: str) -> Column:
         digits = 3 if name.endswith("rate") else 0
 
@@ -254,9 +256,9 @@ def _differences(told_all: MobileDocument, speed: float) -> Table:
 
         return Column(name.replace("_", " "), text)
 
-    rows = [one for one in told_all.differences if one.speed_m_s == speed]
+    rows = [one for one in told_all.differences if (one.beside, one.speed_m_s) == (beside, speed)]
     columns = [*_place(), *map(column, COMPARED)]
-    return table(f"Less {BESIDE}, on the same positions, {speed:g} m/s; (=): the interval holds zero", columns, rows)
+    return table(f"Less {beside}, on the same positions, {speed:g} m/s; (=): the interval holds zero", columns, rows)
 
 
 def _without_acks(told: MobileDocument) -> Table:
@@ -293,11 +295,11 @@ def _wrong(rows: Sequence[WrongTables]) -> Table:
     return table("Runs that end with wrong tables though all is quiet", columns, rows)
 
 
-def _statements(told: MobileDocument) -> Table:
+def _statements(title: str, rows: Sequence[JudgedStatement]) -> Table:
     columns = [
-        Column("thesis", lambda row: row.place, "left"),
+        Column("place", lambda row: row.place, "left"),
         Column("statement", lambda row: row.text, "left", no_wrap=False),
         Column("verdict", lambda row: row.judgement, "left"),
         Column("ours", lambda row: row.figures, "left", no_wrap=False),
     ]
-    return table("The thesis' statements, judged by our runs", columns, told.statements)
+    return table(title, columns, rows)

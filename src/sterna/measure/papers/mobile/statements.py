@@ -1,4 +1,4 @@
-"""Statements of the thesis on its figures, each judged by our runs: it holds, or it does not.
+"""Statements of the thesis on its figures, and aims of our own, each judged by our runs: it holds, or it does not.
 
 The figures themselves carry no numbers that could be read; the statements are those of its text.  A difference counts
 if the 95 % confidence interval of the paired difference leaves zero out.
@@ -16,7 +16,7 @@ from sterna.measure.papers.mobile.statistics import Estimate, FigureOf, MobileRe
 from sterna.simulation.papers.radio_run import CONFIGURATIONS
 
 Judgement = Literal["holds", "does not hold", "not measured"]
-MFT, AODV, FIRST = "mft", "aodv", "first"
+MFT, AODV, FIRST, OURS = "mft", "aodv", "first", "sterna"
 SPEED = 8.0
 """Of its Figures 4.5a to 4.8."""
 SPEEDS = (2.0, 4.0, 6.0, 8.0, 10.0)
@@ -42,8 +42,8 @@ class Statement:
     judge: Callable[[MobileResults], tuple[bool, str]]
 
 
-def judge(results: MobileResults) -> list[JudgedStatement]:
-    return [_judged(one, results) for one in STATEMENTS]
+def judge(results: MobileResults, statements: Sequence[Statement] | None = None) -> list[JudgedStatement]:
+    return [_judged(one, results) for one in (STATEMENTS if statements is None else statements)]
 
 
 def _judged(statement: Statement, results: MobileResults) -> JudgedStatement:
@@ -206,3 +206,42 @@ STATEMENTS = (
     Statement("4.6", "brokers nearer to the leader have a higher load", _more_near_the_leader),
     Statement("4.6", "MFT needs fewer messages than the first approach", _fewer_than_first_approach),
 )
+
+
+def _ours_less(results: MobileResults, figure: FigureOf, other: str, size: str) -> Estimate:
+    found = results.difference(figure, OURS, other, size, SPEED)
+    if found is None:
+        raise NotMeasured(f"{OURS} and {other} at {size}, {SPEED:g} m/s")
+    return found
+
+
+def _ours_is_still(results: MobileResults) -> tuple[bool, str]:
+    changes = [_mean(results, lambda run: run.changes_a_minute, OURS, size, 0.0) for size in SIZES]
+    return not any(changes), f"changes of parent per node and minute, C2 to C32: {_list(changes)}"
+
+
+def _ours_delivers_a_better_rate(results: MobileResults) -> tuple[bool, str]:
+    found = [_ours_less(results, lambda run: run.rate, MFT, size) for size in ("C16", "C32")]
+    told = " ".join(f"{one.mean:+.3f} ± {one.margin:.3f}" for one in found)
+    return all(one.is_above_zero for one in found), f"ours less MFT, C16 and C32: {told}"
+
+
+def _ours_sends_less_control(results: MobileResults) -> tuple[bool, str]:
+    found = [_ours_less(results, lambda run: run.control_frames, MFT, size) for size in ("C16", "C32")]
+    told = " ".join(f"{one.mean:+,.0f} ± {one.margin:,.0f}" for one in found)
+    return all(one.is_below_zero for one in found), f"control frames per node, ours less MFT, C16 and C32: {told}"
+
+
+def _ours_delivers_more_than_aodv(results: MobileResults) -> tuple[bool, str]:
+    found = [_ours_less(results, lambda run: run.delivered, AODV, size) for size in SIZES]
+    told = " ".join(f"{one.mean:+,.0f} ± {one.margin:,.0f}" for one in found)
+    return all(one.is_above_zero for one in found), f"messages, ours less AODV, C2 to C32: {told}"
+
+
+TARGETS = (
+    Statement("0 m/s", "no node changes its parent while nobody moves", _ours_is_still),
+    Statement("8 m/s", "a higher delivery rate than MFT at C16 and C32", _ours_delivers_a_better_rate),
+    Statement("8 m/s", "fewer control frames than MFT at C16 and C32", _ours_sends_less_control),
+    Statement("8 m/s", "more messages delivered than AODV at every size", _ours_delivers_more_than_aodv),
+)
+"""The aims of our own overlay and strategy."""

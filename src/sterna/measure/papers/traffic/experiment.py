@@ -31,7 +31,7 @@ from sterna.measure.papers.traffic.placement import (
     LOCALITIES,
     PUBLISHERS,
     SUBSCRIBERS,
-    Placement,
+    ClientPlacement,
     copies,
     place,
 )
@@ -195,7 +195,7 @@ def _sample(
     network: RunningNetwork,
     locality: int,
     number: int,
-    placement: Placement,
+    placement: ClientPlacement,
     plan: TrafficPlan,
     delivered: int,
     ledgers: dict[str, ByteAccount],
@@ -217,7 +217,7 @@ def _sample(
 
 
 async def _offer_all(
-    plan: TrafficPlan, networks: list[RunningNetwork], placement: Placement, phases: list[float]
+    plan: TrafficPlan, networks: list[RunningNetwork], placement: ClientPlacement, phases: list[float]
 ) -> dict[str, int]:
     offers = [_Offer(plan, network, placement, phases) for network in networks]
     for offer in offers:
@@ -236,7 +236,9 @@ async def _offer_all(
 class _Offer:
     """The clients of one network."""
 
-    def __init__(self, plan: TrafficPlan, network: RunningNetwork, placement: Placement, phases: list[float]) -> None:
+    def __init__(
+        self, plan: TrafficPlan, network: RunningNetwork, placement: ClientPlacement, phases: list[float]
+    ) -> None:
         self.network = network
         self._plan = plan
         self._placement = placement

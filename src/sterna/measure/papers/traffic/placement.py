@@ -19,26 +19,26 @@ PUBLISHERS = 20
 SUBSCRIBERS = 5
 
 
-class Placement(NamedTuple):
+class ClientPlacement(NamedTuple):
     """For every client, the broker it connects to."""
 
     publishers: tuple[int, ...]
     subscribers: tuple[int, ...]
 
 
-def place(locality: int, publishers: int, subscribers: int, rng: Random) -> Placement:
+def place(locality: int, publishers: int, subscribers: int, rng: Random) -> ClientPlacement:
     """Clients on brokers; the same dice give every system the same places."""
     if locality == 50:
-        return Placement(
+        return ClientPlacement(
             tuple(rng.randrange(BROKERS) for _ in range(publishers)),
             tuple(rng.randrange(BROKERS) for _ in range(subscribers)),
         )
     home = rng.randrange(BROKERS)
     away = home if locality == 100 else rng.choice([broker for broker in range(BROKERS) if broker != home])
-    return Placement((home,) * publishers, (away,) * subscribers)
+    return ClientPlacement((home,) * publishers, (away,) * subscribers)
 
 
-def copies(placement: Placement, links: Links = TREE) -> int:
+def copies(placement: ClientPlacement, links: Links = TREE) -> int:
     """How often a round of one message per publisher must cross a link of the tree if it goes only where it has to."""
     wanted = frozenset(placement.subscribers)
     return sum(len(_links_to(home, wanted, links)) for home in placement.publishers)

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from functools import partial
 from random import Random
 from typing import Annotated
 
 import typer
 
 from sterna.adaptation.deciding import decide
-from sterna.adaptation.picture import Gateway, Measured, NodeState, Observations, Stamp, Weight, Worker
+from sterna.adaptation.picture import (
+    KnownGateway,
+    KnownWorker,
+    Measured,
+    Observations,
+    ReportStamp,
+    Weight,
+    WorkerNodeState,
+)
 from sterna.adaptation.settings import AdaptationTuning
 from sterna.measure.command import Means
 from sterna.measure.figures import FigureRow, figures, measure_parts, report
 from sterna.measure.report import MeasurementReport, verdict
+from sterna.measure.workloads.adaptation import gateway_cost, settled
+from sterna.measure.workloads.adaptation.processes import LOADS, PROCESSES, measured
 from sterna.overlay.coordinates import Coordinate
 
 PASS_S = 1.0
@@ -26,12 +37,23 @@ def bench(
     means: Means,
     gateways: Annotated[int, typer.Option(min=1, max=50_000, help="Gateways that report.")] = 5000,
     workers: Annotated[int, typer.Option(min=2, max=1000, help="Workers, a fifth of which run a node.")] = 200,
+    part: Annotated[str, typer.Option(help="Only this: settled, measuring, fan-out or qos1.")] = "",
 ) -> MeasurementReport:
-    """The cost of a coordinator's pass: a picture, a judgement on every gateway and the pressure on every worker."""
+    """The cost of a coordinator's pass: a picture, a judgement on every gateway and the pressure on every worker.
+
+    And what a second process of a node brings.
+    """
     name = f"{gateways} x {workers}"
-    rows = measure_parts({name: lambda: _measured(gateways, workers, name)}, means.say)
-    title = "A coordinator's pass"
-    return report(figures("adaptation", title, "in one process, CPU time", rows, quick=False))
+    parts = {name: lambda: _measured(gateways, workers, name)}
+    parts["settled"] = settled.measured
+    parts["measuring"] = gateway_cost.measured
+    parts |= {f"{load.name}, {PROCESSES} processes": partial(measured, load) for load in LOADS}
+    wanted = {title: row for title, row in parts.items() if part in ("", *title.split(", "))}
+    if not wanted:
+        raise typer.BadParameter(f"parts are {', '.join(parts)}", param_hint="--part")
+    rows = measure_parts(wanted, means.say)
+    title = "A coordinator's pass, and nodes of several processes"
+    return report(figures("adaptation", title, "CPU time, pinned where a row says so", rows, quick=False))
 
 
 def _measured(gateways: int, workers: int, name: str) -> list[FigureRow]:
@@ -81,11 +103,11 @@ def town(gateways: int, workers: int, rng: Random) -> Observations:
         gateway = f"g{number:05}"
         serves[rng.choice(running)][gateway] = Weight(10, 10, 10.0)
         trips = {name: Measured(rng.uniform(0.001, 0.3), 0.0) for name in rng.sample(names, min(10, workers))}
-        known.gateway_reported(Gateway(gateway, _anywhere(rng), trips), Stamp(1, 1), 0.0)
+        known.gateway_reported(KnownGateway(gateway, _anywhere(rng), trips), ReportStamp(1, 1), 0.0)
     for name in names:
-        state = NodeState.SERVING if name in running else NodeState.OFF
-        worker = Worker(name, _anywhere(rng), site=name[:3], state=state, serves=serves[name])
-        known.worker_reported(worker, Stamp(1, 1), 0.0)
+        state = WorkerNodeState.SERVING if name in running else WorkerNodeState.OFF
+        worker = KnownWorker(name, _anywhere(rng), site=name[:3], state=state, serves=serves[name])
+        known.worker_reported(worker, ReportStamp(1, 1), 0.0)
     return known
 
 

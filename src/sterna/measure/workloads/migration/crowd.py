@@ -47,8 +47,8 @@ ALL_AT_ONCE = float("inf")
 CONNECT_AGAIN = "connect again"
 ORDERED = "moved by order"
 TURN_UP = "turn up elsewhere"
-BUSY = "on their way already"
-"""The answer of a node that moves as many as it may at a time."""
+BUSY = "way already"
+"""The answer of a node that moves as many as it may at a time, and of one to which the session is still on its way."""
 ASK_AGAIN_S = 0.02
 ORDERS_AT_ONCE = 8
 """Connections to an admin port, which does not take many."""
@@ -254,7 +254,7 @@ class _Crowd:
     async def _go(self, mover: MovingClient, target: int) -> None:
         before = len(mover.arrivals)
         mover.go(self._address(target))
-        await mover.arrives_again(before)
+        await self._arrives(mover, before, target)
 
     async def _ordered(self, mover: MovingClient, target: int) -> None:
         before, here = len(mover.arrivals), mover.arrivals[-1].where
@@ -263,7 +263,13 @@ class _Crowd:
             if BUSY not in problem:
                 raise MeasurementError(f"{mover.name} cannot be moved: {problem}")
             await asyncio.sleep(ASK_AGAIN_S)
+        await self._arrives(mover, before, target)
+
+    async def _arrives(self, mover: MovingClient, before: int, target: int) -> None:
+        """There and nowhere else: one that is sent back where it was has not moved."""
         await mover.arrives_again(before)
+        while mover.arrivals[-1].where != self._address(target):
+            await mover.arrives_again(len(mover.arrivals))
 
     async def _order(self, source: NodePlace, client: str, target: str) -> str:
         async with self._orders:

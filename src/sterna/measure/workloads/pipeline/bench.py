@@ -15,7 +15,7 @@ from sterna.measure.command import Means, known
 from sterna.measure.figures import Figures
 from sterna.measure.harness.comparison import Say
 from sterna.measure.report import MeasurementReport
-from sterna.measure.workloads.pipeline.plan import NAMES, QUICK, PipelinePlan
+from sterna.measure.workloads.pipeline.plan import EVERY, NAMES, QUICK, PipelinePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 def bench(
     means: Means,
-    only: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(NAMES)}.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(EVERY)}.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, one round, about three minutes.")] = False,
 ) -> MeasurementReport:
-    """From a node through Spark: speed, latency, and what the feed costs the node (about eight minutes)."""
-    names = [known(name, dict.fromkeys(NAMES, name), "row", "--only") and name for name in only or NAMES]
+    """From a node through Spark: speed, latency, and what the feed costs the node (about seven minutes)."""
+    names = [known(name, dict.fromkeys(EVERY, name), "row", "--only") and name for name in only or NAMES]
     with means.spark() as spark:
         return figures.report(run(spark, names, QUICK if quick else PipelinePlan(), means.say))
 

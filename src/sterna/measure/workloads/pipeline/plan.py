@@ -5,6 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NAMES = ("throughput", "micro-batch", "latency-1k", "latency-100k", "cpu", "cpu-small", "memory")
+EXECUTORS = (1, 2, 4)
+CLUSTER_KINDS = ("source", "operators", "archive")
+ON_CLUSTER = {f"{kind}-on-{count}": (kind, count) for kind in CLUSTER_KINDS for count in EXECUTORS}
+MEMORY_OF = {f"memory-of-{kind}": kind for kind in CLUSTER_KINDS}
+AT_RATE = ("operators-at-100k", "operators-at-100k-of-10k")
+BY_NAME_ONLY = ("audit", "audit-memory", "archive-files", *ON_CLUSTER, *AT_RATE, *MEMORY_OF)
+"""These take long: they are measured if they are named."""
+EVERY = (*NAMES, *BY_NAME_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,17 @@ class PipelinePlan:
     """... and as many in frames of two."""
     lag: int = 10_000_000
     """How far the reader lags behind while the node's memory is watched."""
+    audited: int = 100_000_000
+    """Messages of the audit."""
+    cluster_rows: int = 4_000_000
+    at_rate: int = 100_000
+    """Messages a second for the operators job on a cluster ..."""
+    at_rate_warm_up_s: float = 30.0
+    at_rate_s: float = 60.0
+    expressions: int = 10_000
+    """... and how many expressions it has at the most."""
+    archived_files: int = 1_000_000
+    """In a log that is made up."""
 
 
 QUICK = PipelinePlan(
@@ -44,4 +63,9 @@ QUICK = PipelinePlan(
     served_rows=500_000,
     served_small_rows=20_000,
     lag=1_000_000,
+    audited=1_000_000,
+    cluster_rows=400_000,
+    at_rate_warm_up_s=20.0,
+    at_rate_s=20.0,
+    archived_files=100_000,
 )

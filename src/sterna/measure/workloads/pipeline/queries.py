@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sterna.measure.errors import MeasurementError
+from sterna.pipeline.offsets import without_cut
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,4 +104,4 @@ def _batch(told: Any) -> SparkBatch:
 def _offsets(text: str | None) -> Mapping[str, int]:
     """Empty for what is not by node, as the offsets of other sources are not."""
     found = json.loads(text) if text else {}
-    return found if isinstance(found, dict) else {}
+    return without_cut(found) if isinstance(found, dict) else {}

@@ -9,9 +9,15 @@ from pyspark.errors import PySparkException
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.figures import FigureRow
+from sterna.measure.workloads.operators.on_spark import EXPRESSIONS
+from sterna.measure.workloads.pipeline.at_rate import many_expressions, measure_at_rate
+from sterna.measure.workloads.pipeline.cluster_memory import measure_cluster_memory
 from sterna.measure.workloads.pipeline.feed import measure_cpu, measure_cpu_small, measure_memory
 from sterna.measure.workloads.pipeline.latency import measure_latency
-from sterna.measure.workloads.pipeline.plan import PipelinePlan
+from sterna.measure.workloads.pipeline.made_archive import measure_archive_files
+from sterna.measure.workloads.pipeline.made_audit import measure_audit, measure_audit_memory
+from sterna.measure.workloads.pipeline.on_cluster import measure_on_cluster
+from sterna.measure.workloads.pipeline.plan import MEMORY_OF, ON_CLUSTER, PipelinePlan
 from sterna.measure.workloads.pipeline.speed import measure_micro_batch, measure_throughput
 from sterna.pipeline.spark_session import one_line
 
@@ -26,6 +32,19 @@ ROWS: Mapping[str, Callable[[SparkSession, PipelinePlan], FigureRow]] = {
     "cpu": lambda _, plan: measure_cpu(plan),
     "cpu-small": lambda _, plan: measure_cpu_small(plan),
     "memory": lambda _, plan: measure_memory(plan),
+    "audit": measure_audit,
+    "audit-memory": measure_audit_memory,
+    "archive-files": lambda _, plan: measure_archive_files(plan),
+    **{
+        name: lambda _, plan, how=how: measure_on_cluster(plan, *how)  # type: ignore[misc]  # bound now
+        for name, how in ON_CLUSTER.items()
+    },
+    "operators-at-100k": lambda _, plan: measure_at_rate(plan, EXPRESSIONS),
+    "operators-at-100k-of-10k": lambda _, plan: measure_at_rate(plan, many_expressions(plan.expressions)),
+    **{
+        name: lambda _, plan, kind=kind: measure_cluster_memory(plan, kind)  # type: ignore[misc]  # bound now
+        for name, kind in MEMORY_OF.items()
+    },
 }
 
 

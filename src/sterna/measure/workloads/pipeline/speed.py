@@ -22,7 +22,7 @@ from sterna.measure.workloads.pipeline.plan import PipelinePlan
 from sterna.measure.workloads.pipeline.publisher import PublisherLoad
 from sterna.measure.workloads.pipeline.queries import SparkBatch, run_to_its_end, running, stream, wait_for_batches
 from sterna.measure.workloads.pipeline.ready_made import Dealt, ReadyMade, make_ready
-from sterna.pipeline.offsets import Range, packed
+from sterna.pipeline.offsets import Range, TaskCut, packed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +79,7 @@ def _as_spark_takes_them(node: FeedNode, plan: PipelinePlan) -> Iterator[list[It
     with reader_of(node) as feed:
         for start in range(0, plan.rows, plan.rows_per_batch):
             whole = Range("bench", start, min(plan.rows, start + plan.rows_per_batch))
-            tasks = packed([whole], os.cpu_count() or 1)
+            tasks = packed([whole], TaskCut(os.cpu_count() or 1))
             yield [feed.read(part.start, part.stop) for parts in tasks for part in parts]
 
 

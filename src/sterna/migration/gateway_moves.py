@@ -1,4 +1,4 @@
-"""Gateways, for the admin port: which clients of this node each has, and an order to move them all to another node."""
+"""Gateways: which clients of this node each has, and an order to move them all to another node."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
-from sterna.broker.broker import Broker
+from sterna.broker.flow_page import FlowSummary
+from sterna.broker.inspection import is_control_line
 from sterna.broker.session.session import Session
+from sterna.migration.move_host import HostBroker
 from sterna.migration.move_manager import MoveManager
 from sterna.migration.move_side import has_room
 from sterna.vocabulary.errors import MigrationError
@@ -25,6 +27,10 @@ class GatewaySummary:
     immovable: int = 0
     """Clients whose sessions end with their connections: no order moves them."""
     moving: int = 0
+    deliveries: int = 0
+    """Messages given to its clients since each of them connected, ..."""
+    bytes: int = 0
+    """... and bytes sent to them."""
 
 
 @dataclass(slots=True)
@@ -35,6 +41,10 @@ class GatewayPage:
     """Ask for the page after this name for the rest; empty: there is none."""
     plain: int = 0
     """Clients that are connected without a gateway."""
+    bytes: int = 0
+    """To and from all clients, since the start."""
+    flows: list[FlowSummary] = field(default_factory=list)
+    """The busiest topics, if they were asked for."""
 
 
 @dataclass(slots=True)
@@ -51,18 +61,15 @@ class GatewayMove:
     """Reason -> clients."""
 
 
-def is_control(session: Session) -> bool:
-    """A session of a coordinator, worker or gateway that ends with its connection: it moves by dialling again."""
-    return session.permissions.controls and not session.persistent
-
-
-def summaries(broker: Broker, node: str, after: str = "", most: int = GATEWAYS_SHOWN) -> GatewayPage:
+def summaries(
+    broker: HostBroker, node: str, after: str = "", most: int = GATEWAYS_SHOWN, *, flows: bool = False
+) -> GatewayPage:
     """Gateways in the order of their names, those after this one."""
     found: dict[str, GatewaySummary] = {}
     plain = 0
     for session in broker.sessions.values():
         connection = session.connection
-        if connection is None or is_control(session):
+        if connection is None or is_control_line(session):
             continue
         name = connection.gateway
         if not name:
@@ -73,9 +80,19 @@ def summaries(broker: Broker, node: str, after: str = "", most: int = GATEWAYS_S
             one.subscriptions += len(session.subscriptions)
             one.immovable += not session.persistent
             one.moving += session.is_moving
+            one.deliveries += session.outbox.delivered
+            one.bytes += session.outbox.sent
     names = nsmallest(most + 1, found)
     shown = [found[name] for name in names[:most]]
-    return GatewayPage(node, shown, shown[-1].gateway if len(names) > most else "", plain)
+    counters = broker.counters
+    return GatewayPage(
+        node,
+        shown,
+        shown[-1].gateway if len(names) > most else "",
+        plain,
+        counters.bytes_sent + counters.bytes_received,
+        broker.flow_pages.ask() if flows else [],
+    )
 
 
 def move_gateway(moving: MoveManager, gateway: str, to: str) -> GatewayMove:

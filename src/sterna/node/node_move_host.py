@@ -20,7 +20,7 @@ from sterna.vocabulary.identity import Stamp, VersionVector
 FRAME_OVERHEAD_BYTES = 512
 
 
-class Reading(Protocol):
+class ReadingPosition(Protocol):
     """How far this node has read the others, and how far others can read it."""
 
     def settled_vector(self) -> VersionVector: ...
@@ -34,7 +34,13 @@ def _nobody(source: str, body: bytes) -> None:
 
 class NodeMoveHost:
     def __init__(
-        self, node: str, broker: Broker, router: Router, links: Links, reading: Reading, settings: MigrationSettings
+        self,
+        node: str,
+        broker: Broker,
+        router: Router,
+        links: Links,
+        reading: ReadingPosition,
+        settings: MigrationSettings,
     ) -> None:
         self.node = node
         self.broker = broker
@@ -105,7 +111,7 @@ class NodeMoveHost:
         self.router.post(node, About.MOVES, messages.encode(message))
 
     def when_answered(self, action: Callable[[VersionVector], None]) -> None:
-        self.router.when_answered(action)
+        self.router.when_answered(lambda answers: action(answers.frontiers))
 
     def digests_of_paths(self) -> dict[str, int]:
         return {origin: path.digest for origin, path in self.router.paths.known.items()}

@@ -1,4 +1,4 @@
-"""Whether this node owes anything to anybody, for the admin port: the proof that it may be stopped.
+"""Whether this node owes anything to anybody: the proof that it may be stopped.
 
 A probe goes to every node that can be reached, behind all that this node has sent, and each says when it passes the
 probe whether its stream of this node is synced.  Comparing version vectors would prove nothing: a node's vector stands
@@ -7,13 +7,12 @@ still while messages pass that it does not want.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sterna.broker.inspection import is_control_line
 from sterna.migration.move_manager import MoveManager
 from sterna.routing.probes import Answers
-from sterna.runtime.admin.gateway_api import is_control
 
 #: Names of nodes that an answer lists.
 NODES_SHOWN = 1000
@@ -50,27 +49,21 @@ class DrainProof:
         return self.is_empty and not (self.unanswered or self.unsynced or self.readers_behind)
 
 
-async def prove_drain(
-    moving: MoveManager, work: Callable[[Callable[[], None]], None], readers_behind: Callable[[], int]
-) -> DrainProof:
-    """`work`: do this in a turn of the node."""
-    answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+def prove_drain(moving: MoveManager, readers_behind: Callable[[], int], told: Callable[[DrainProof], None]) -> None:
+    """In a turn of the node; `told` hears of it when all have answered, or some of them too late."""
 
     def heard(answers: Answers) -> None:
-        if not answered.done():
-            answered.set_result(answers)
+        told(_proof(moving, answers, readers_behind()))
 
     # Messages that are taken in and not written yet would be sent behind the probe.
-    work(lambda: moving.broker.between_groups(lambda: moving.router.when_read(heard)))
-    answers = await answered
-    return _proof(moving, answers, readers_behind())
+    moving.broker.between_groups(lambda: moving.router.when_answered(heard))
 
 
 def _proof(moving: MoveManager, answers: Answers, readers_behind: int) -> DrainProof:
     reachable = set(moving.router.paths.origins) - {moving.node}
     known = set(moving.router.streams.vector) - {moving.node}
     sessions = moving.broker.sessions.values()
-    control = sum(map(is_control, sessions))
+    control = sum(map(is_control_line, sessions))
     remains = sum(session.is_fenced for session in sessions)
     return DrainProof(
         node=moving.node,

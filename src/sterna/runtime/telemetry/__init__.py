@@ -1,0 +1,1 @@
+"""Spans of messages, sent to an OpenTelemetry collector."""
