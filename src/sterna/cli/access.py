@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ from sterna.cli.admin_client import (
     question,
     shown,
     tell_changed,
-    tell_incomplete,
+    tell_rows,
 )
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -29,21 +29,16 @@ RuleArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the r
 @app.command("list")
 def list_rules(admin: AdminOption = DEFAULT_ADMIN, token_file: TokenOption = None, as_json: JsonOption = False) -> None:
     """List the rules in force at the node that is asked, in the order in which they are read."""
-    answer = question(admin, "/access", token_file)
-    if as_json:
-        print(json.dumps(answer, indent=2))
-        return
-    for one in answer["rows"]:
-        if one["set_by"] == "default":
-            print(f"{one['number']}\totherwise {one['effect']}")
-            continue
-        who = ", ".join(map(shown, one["user"])) + (
-            f" as {', '.join(map(shown, one['client']))}" if one["client"] else ""
-        )
-        topics = ", ".join(map(shown, one["filters"]))
-        source = shown(one["name"]) if one["name"] else "configuration"
-        print(f"{one['number']}\t{one['effect']} {who}\t{one['access']}\t{topics}\t{source}")
-    tell_incomplete(answer)
+    tell_rows(question(admin, "/access", token_file), as_json, _line, "access rules")
+
+
+def _line(one: dict[str, Any]) -> str:
+    if one["set_by"] == "default":
+        return f"{one['number']}\totherwise {one['effect']}"
+    who = ", ".join(map(shown, one["user"])) + (f" as {', '.join(map(shown, one['client']))}" if one["client"] else "")
+    topics = ", ".join(map(shown, one["filters"]))
+    source = shown(one["name"]) if one["name"] else "configuration"
+    return f"{one['number']}\t{one['effect']} {who}\t{one['access']}\t{topics}\t{source}"
 
 
 @app.command("set")

@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -53,6 +54,17 @@ def ask(admin: str, page: str, token_file: Path | None, change: dict[str, Any] |
 def question(admin: str, page: str, token_file: Path | None, **given: str) -> Any:
     """The answer of all nodes to a question; see `node/management.py`."""
     return ask(admin, f"{page}?{urlencode(given)}", token_file)
+
+
+def tell_rows(answer: dict[str, Any], as_json: bool, line: Callable[[dict[str, Any]], str], what: str) -> None:
+    """Print an answer of all nodes: as JSON, or a line for each row, and on stderr what is missing."""
+    if as_json:
+        print(json.dumps(answer, indent=2))
+        return
+    for row in answer["rows"]:
+        print(line(row))
+    tell_nothing(answer["rows"], what)
+    tell_incomplete(answer)
 
 
 def tell_nothing(rows: object, what: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,8 +16,7 @@ from sterna.cli.admin_client import (
     question,
     shown,
     tell_changed,
-    tell_incomplete,
-    tell_nothing,
+    tell_rows,
 )
 from sterna.cli.durations import seconds
 from sterna.vocabulary.errors import ConfigurationError
@@ -52,7 +50,7 @@ def ban(
     if not given:
         if span is not None or reason or lift:
             raise ConfigurationError("name whom: --client, --user or --address")
-        _list(admin, token_file, as_json)
+        tell_rows(question(admin, "/bans", token_file), as_json, _line, "bans")
         return
     order = {**given, "lift": lift, "reason": reason}
     if span is not None:
@@ -61,13 +59,6 @@ def ban(
     tell_changed(answer, as_json)
 
 
-def _list(admin: str, token_file: TokenOption, as_json: bool) -> None:
-    answer = question(admin, "/bans", token_file)
-    if as_json:
-        print(json.dumps(answer, indent=2))
-        return
-    for one in answer["rows"]:
-        left = "until lifted" if one["ends_in_s"] is None else f"{one['ends_in_s']:,.0f} s left"
-        print(f"{shown(one['name'])}\t{left}\t{shown(one['reason'])}".rstrip("\t"))
-    tell_nothing(answer["rows"], "bans")
-    tell_incomplete(answer)
+def _line(one: dict[str, Any]) -> str:
+    left = "until lifted" if one["ends_in_s"] is None else f"{one['ends_in_s']:,.0f} s left"
+    return f"{shown(one['name'])}\t{left}\t{shown(one['reason'])}".rstrip("\t")

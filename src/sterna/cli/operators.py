@@ -17,8 +17,7 @@ from sterna.cli.admin_client import (
     TokenOption,
     question,
     shown,
-    tell_incomplete,
-    tell_nothing,
+    tell_rows,
 )
 from sterna.operators.errors import ExpressionError
 from sterna.operators.explain import explain as explained
@@ -87,13 +86,8 @@ def list_expressions(
     Those that take most messages come first. The size is that of what is remembered, as it is saved.
     """
     answer = question(admin, "/expressions", token_file, text=text)
-    if as_json:
-        print(json.dumps(answer, indent=2))
-        return
-    for one in sorted(answer["rows"], key=lambda row: (-row["messages"], row["expression"], row["node"])):
-        print(_line(one))
-    tell_nothing(answer["rows"], "expressions")
-    tell_incomplete(answer)
+    answer["rows"].sort(key=lambda row: (-row["messages"], row["expression"], row["node"]))
+    tell_rows(answer, as_json, _line, "expressions")
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,8 +13,7 @@ from sterna.cli.admin_client import (
     TokenOption,
     question,
     shown,
-    tell_incomplete,
-    tell_nothing,
+    tell_rows,
 )
 
 app = typer.Typer()
@@ -32,11 +30,9 @@ def retained(
 ) -> None:
     """List retained messages, at most 1,000, with the first 256 bytes of their payloads."""
     answer = question(admin, "/retained", token_file, filter=topic_filter)
-    if as_json:
-        print(json.dumps(answer, indent=2))
-        return
-    for one in answer["rows"]:
-        payload = shown(one["payload"]) + ("..." if one["is_cut"] else "")
-        print(f"{shown(one['topic'])}\tQoS {one['qos']}\t{one['bytes']:,} bytes\t{one['age_s']:,.0f} s ago\t{payload}")
-    tell_nothing(answer["rows"], "retained messages")
-    tell_incomplete(answer)
+    tell_rows(answer, as_json, _line, "retained messages")
+
+
+def _line(one: dict[str, Any]) -> str:
+    payload = shown(one["payload"]) + ("..." if one["is_cut"] else "")
+    return f"{shown(one['topic'])}\tQoS {one['qos']}\t{one['bytes']:,} bytes\t{one['age_s']:,.0f} s ago\t{payload}"

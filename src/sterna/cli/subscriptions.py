@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,8 +13,7 @@ from sterna.cli.admin_client import (
     TokenOption,
     question,
     shown,
-    tell_incomplete,
-    tell_nothing,
+    tell_rows,
 )
 
 app = typer.Typer()
@@ -32,11 +30,9 @@ def subscriptions(
 ) -> None:
     """List the subscriptions of all nodes, at most 1,000 of each."""
     answer = question(admin, "/subscriptions", token_file, filter=topic_filter)
-    if as_json:
-        print(json.dumps(answer, indent=2))
-        return
-    for one in answer["rows"]:
-        state = "connected" if one["connected"] else "away"
-        print(f"{shown(one['filter'])}\tQoS {one['qos']}\t{shown(one['client'])}\t{one['node']}, {state}")
-    tell_nothing(answer["rows"], "subscriptions")
-    tell_incomplete(answer)
+    tell_rows(answer, as_json, _line, "subscriptions")
+
+
+def _line(one: dict[str, Any]) -> str:
+    state = "connected" if one["connected"] else "away"
+    return f"{shown(one['filter'])}\tQoS {one['qos']}\t{shown(one['client'])}\t{one['node']}, {state}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,8 +17,7 @@ from sterna.cli.admin_client import (
     question,
     shown,
     tell_changed,
-    tell_incomplete,
-    tell_nothing,
+    tell_rows,
 )
 from sterna.cli.passwords import ask_password
 from sterna.vocabulary.errors import ConfigurationError
@@ -37,15 +35,12 @@ def list_users(
     as_json: JsonOption = False,
 ) -> None:
     """List users: those of the password file of the node that is asked, and those set by command at all nodes."""
-    answer = question(admin, "/users", token_file, text=text)
-    if as_json:
-        print(json.dumps(answer, indent=2))
-        return
-    for one in answer["rows"]:
-        state = "barred" if one["barred"] else "may come in"
-        print(f"{shown(one['user'])}\t{state}\tset by {one['set_by']}")
-    tell_nothing(answer["rows"], "users")
-    tell_incomplete(answer)
+    tell_rows(question(admin, "/users", token_file, text=text), as_json, _line, "users")
+
+
+def _line(one: dict[str, Any]) -> str:
+    state = "barred" if one["barred"] else "may come in"
+    return f"{shown(one['user'])}\t{state}\tset by {one['set_by']}"
 
 
 @app.command("set")
