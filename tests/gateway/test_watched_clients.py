@@ -99,6 +99,8 @@ class RelayJournal:
 
     def __init__(self) -> None:
         self.packets: dict[bytes, dict[int, bytes]] = {}
+        self.earlier: dict[bytes, set[int]] = {}
+        self.asked: set[bytes] = set()
         self.filters: dict[bytes, dict[bytes, tuple[int, int]]] = {}
         self.is_slow = False
         self.made_way = 0
@@ -106,9 +108,23 @@ class RelayJournal:
 
     def begin(self, client_id: bytes) -> None:
         self.filters[client_id] = {}
+        self.renew(client_id)
+
+    def renew(self, client_id: bytes) -> None:
+        self.earlier[client_id] = set(self.packets.get(client_id, ()))
 
     def end(self, client_id: bytes) -> None:
         self.filters.pop(client_id, None)
+        self.answered(client_id)
+
+    def ask(self, client_id: bytes) -> None:
+        self.asked.add(client_id)
+
+    def answered(self, client_id: bytes) -> None:
+        self.asked.discard(client_id)
+
+    def is_unanswered(self, client_id: bytes) -> bool:
+        return client_id in self.asked
 
     def subscriptions(self, client_id: bytes) -> dict[bytes, tuple[int, int]] | None:
         return self.filters.get(client_id)
@@ -122,12 +138,17 @@ class RelayJournal:
 
     def keep(self, client_id: bytes, packet_id: int, packet: bytes) -> None:
         self.packets.setdefault(client_id, {})[packet_id] = packet
+        self.earlier[client_id].discard(packet_id)
 
     def drop(self, client_id: bytes, packet_id: int) -> None:
         self.packets.get(client_id, {}).pop(packet_id, None)
+        self.earlier.get(client_id, set()).discard(packet_id)
 
     def kept(self, client_id: bytes) -> dict[int, bytes]:
         return dict(self.packets.get(client_id, {}))
+
+    def lost(self, client_id: bytes) -> set[int]:
+        return set(self.earlier.get(client_id, ()))
 
     def when_safe(self, act: Callable[[bool], None]) -> None:
         if self.is_slow:

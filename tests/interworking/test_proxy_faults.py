@@ -246,3 +246,59 @@ def _kill_both(scene: ProxyScene, number: int, comes_back_after: float, struck: 
         return True
 
     scene.at_packet(number, strike)
+
+
+AFTERWARDS = 16
+"""Packets after the broker is back: attachment, clients that come back, subscriptions and publications made again."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_broker_forgets_and_then_its_node_dies_at_any_packet_and_clients_have_their_messages_and_subscriptions(
+    qos: int,
+) -> None:
+    """A session that the broker began anew looks like one that it has kept, to a node that died meanwhile."""
+    first = 0
+    while _exchange_among_two_deaths(first := first + 1, 0, qos):
+        for second in range(1, AFTERWARDS + 1):
+            _exchange_among_two_deaths(first, second, qos)
+    assert first > 5 * qos, "the exchange has more packets"
+
+
+def _exchange_among_two_deaths(first: int, second: int, qos: int) -> bool:
+    """The broker dies at packet `first`, and at packet `second` after its return the node (0: it lives)."""
+    scene = ProxyScene(replace(KINDS["mosquitto"], forgets=True), seed=0)
+    scene.begin()
+    broker, machine, kernel = scene.brokers[0], scene.machines[0], scene.kernel
+    struck: list[int] = []
+
+    def node_dies() -> bool:
+        kernel.after(0.0, machine.kill)
+        kernel.after(0.5, machine.boot)
+        return True
+
+    def broker_dies() -> bool:
+        struck.append(first)
+        kernel.after(0.0, broker.kill)
+        kernel.after(0.5, broker.boot)
+        if second:
+            kernel.after(0.5, lambda: scene.at_packet(second, node_dies))
+        return True
+
+    scene.at_packet(first, broker_dies)
+    _exchange(scene, qos)
+    scene.run(0.3)
+    if not struck:
+        return False
+    scene.run(4.0)
+    scene.settle()
+    scene.wait(lambda: all(not client.unfinished for client in scene.relayed))
+    scene.publishers[0].publish(b"t/later", 1)
+    scene.run(1.0)
+    scene.settle()
+    where = f"QoS {qos}, broker at packet {first}, node at {second}"
+    known = {one.identity for one in scene.world.records.publications.values() if not one.abandoned}
+    assert known >= {"node0p/1", "node0p/2"}, where
+    assert set(scene.counts("node0s")) >= known, where
+    assert "node0p/2" in scene.counts("reader0"), f"{where}: the reader is subscribed no longer"
+    return True

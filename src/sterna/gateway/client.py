@@ -10,6 +10,7 @@ nothing twice.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from sterna.gateway.connecting import PASSING, Wish, dismissal, goodbye, read_wish, refusal
@@ -489,6 +490,10 @@ class GatewayClient:
             self._up.write(bytes((answer << 4, 2, data[at], data[at + 1])))
 
     # -- nodes come and go --
+
+    def before_greeting(self, greet: Callable[[], None]) -> None:
+        """A node is about to be asked for the session: do this first, then `greet`."""
+        greet()
 
     def admitted(self, upstream: Upstream, welcome: Connack) -> None:
         """The first node has taken the client in."""

@@ -96,6 +96,12 @@ class Ledger:
                 self.answered(key)
         return found
 
+    def identifier_beside(self, packet_id: int, taken: set[int]) -> int:
+        """A free one for a packet that the client knew by another: the same for every attempt, if it is free, so that
+        the other side knows it again."""
+        beside = (packet_id + 0x7FFF) % 0xFFFF + 1
+        return self.free_identifier(taken) if beside in self.entries or beside in taken else beside
+
     def free_identifier(self, taken: set[int]) -> int:
         """One that neither the client uses nor `taken` holds, from where clients seldom count."""
         return next(number for number in range(65535, 0, -1) if number not in self.entries and number not in taken)

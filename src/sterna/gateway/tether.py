@@ -105,7 +105,12 @@ class Tether:
 
     def _greet(self, upstream: Upstream) -> None:
         wish, window = self._wish, self._context.patience.window
-        upstream.greet(wish.connect(clean=self._is_clean(), expiry_s=self._expiry_s, window=window))
+
+        def greet() -> None:
+            if not self._stopped and upstream in (self.upstream, self.prepared):
+                upstream.greet(wish.connect(clean=self._is_clean(), expiry_s=self._expiry_s, window=window))
+
+        self._client.before_greeting(greet)
 
     # -- the handshake --
 

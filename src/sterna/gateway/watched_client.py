@@ -101,6 +101,7 @@ class WatchedClient(GatewayClient):
         "_again",
         "_due",
         "_is_lost",
+        "_is_torn",
         "_keeper",
         "_kept",
         "_life",
@@ -141,6 +142,8 @@ class WatchedClient(GatewayClient):
         self._released_early: set[int] = set()
         #: The foreign broker had no session of this client.
         self._is_lost = False
+        #: The node ended while it asked the foreign broker for the session, which may have begun anew since.
+        self._is_torn = False
         #: Of those kept, the ones to be published again before their release; no PUBREC for them was heard yet.
         self._repeated: set[int] = set()
         #: Identifiers whose release we answer: the foreign broker knows nothing of them.
@@ -226,6 +229,7 @@ class WatchedClient(GatewayClient):
         if kind == PUBREC and not is_refused:
             if packet_id in self._repeated:
                 self._repeated.discard(packet_id)  # the client has had one
+                self._kept.taken_again(packet_id)
                 return SWALLOW
             return self._received(packet_id, first, data, body, stop)
         ticket = self._tickets.get(packet_id)
@@ -306,14 +310,32 @@ class WatchedClient(GatewayClient):
 
     # -- connections come and go --
 
+    def before_greeting(self, greet: Callable[[], None]) -> None:
+        """The journal has it first that the session is asked for: nobody else knows it if the node ends meanwhile."""
+        assert self.wish is not None
+        client_id = self.wish.client_id
+        if self.wish.is_transient or self.wish.clean or self._keeper.subscriptions(client_id) is None:
+            greet()
+            return
+        if not self._life:
+            self._is_torn = self._keeper.is_unanswered(client_id)
+        self._keeper.ask(client_id)
+        self._keeper.when_safe(lambda is_safe: greet() if is_safe else None)
+
     def admitted(self, upstream: Upstream, welcome: Connack) -> None:
         assert self.wish is not None
         self._kept.begin(self.wish)
         self._is_lost = not welcome.session_present
         self._remember(has_session=welcome.session_present and not self.wish.clean)
+        self._is_bare = is_torn = self._is_torn and welcome.session_present
+        if is_torn:
+            self._keeper.renew(self.wish.client_id)
+            self._kept.lost = set(self._kept.older)
         super().admitted(upstream, welcome)
         if self._life and self._keeper.subscriptions(self.wish.client_id) is not None:
             self.subscriptions.incomplete = False
+        if is_torn:
+            self._restore(upstream)
 
     def _begins_anew(self) -> None:
         self._is_lost = True
@@ -368,15 +390,16 @@ class WatchedClient(GatewayClient):
         self._again.interrupted()
         super().detached()
 
-    def _say_older_again(self) -> None:
+    def _say_older_again(self, lost: Iterable[int]) -> None:
         """The foreign broker has lost what an earlier connection had given it.  Packet identifiers of that time mean
         nothing to the client any more, or to nobody but the client."""
-        for packet_id, packet in list(self._kept.older.items()):
+        for packet_id in sorted(lost):
             if self._again.is_under_way(packet_id):
                 continue
+            packet = self._kept.older[packet_id]
             if self._watcher.repeats_doubts:
                 self._watcher.doubt("repeated")
-                identifier = self.ledger.free_identifier(self._restoring | self._again.identifiers)
+                identifier = self.ledger.identifier_beside(packet_id, self._restoring | self._again.identifiers)
                 self._again.add(identifier, packet_id, packet, self._ticket(packet))
             else:
                 self._watcher.doubt("dropped")
@@ -394,7 +417,10 @@ class WatchedClient(GatewayClient):
     def _is_beyond_repair(self) -> bool:
         if self.subscriptions.incomplete:
             return True
+        assert self.wish is not None
         self._is_lost = True
+        if not self.wish.is_transient:
+            self._keeper.renew(self.wish.client_id)
         for packet_id, packet in list(self.ledger.entries.items()):
             is_sent = bool(packet) and packet[0] & 0xFE == 0x3C  # at QoS 2, and not for the first time
             is_released = bool(packet) and packet[0] >> 4 == PUBREL
@@ -427,11 +453,14 @@ class WatchedClient(GatewayClient):
             self.to_client(bytes((PUBREC << 4, 2, packet_id >> 8, packet_id & 0xFF)))
 
     def _go_on(self) -> None:
+        assert self.wish is not None
         is_lost, self._is_lost = self._is_lost, False
-        if is_lost:
-            self._say_older_again()
+        if lost := self._kept.older.keys() if is_lost else self._kept.lost:
+            self._say_older_again(lost)
         if self._again and (words := self._again.say(is_new=is_lost)):
             self._to_node(words)
+        if not self._is_bare and not self.wish.is_transient:
+            self._keeper.answered(self.wish.client_id)
         if self._repeated:
             again = [self._kept.held[packet_id] for packet_id in sorted(self._repeated)]
             self._to_node(b"".join(bytes((packet[0] | _DUP,)) + packet[1:] for packet in again))

@@ -16,6 +16,7 @@ _OWNER = b"relayed/"
 _RECEIVED = b"received/"
 _FILTER = b"filter/"
 _BEGUN = b"begun"
+_ASKED = b"asked"
 
 
 def proxy_of(settings: InterworkingSettings, keeper: RelayKeeper) -> Proxy:
@@ -53,10 +54,24 @@ class RelayKeeper:
     def begin(self, client_id: bytes) -> None:
         self._put(client_id, _BEGUN, b"1")
 
+    def renew(self, client_id: bytes) -> None:
+        """Values stand in the order in which they came: those kept before this are of a session that is gone."""
+        self._put(client_id, _BEGUN, b"")
+        self.begin(client_id)
+
     def end(self, client_id: bytes) -> None:
         for name in self._kept_values.of(_OWNER + client_id):
             if not name.startswith(_RECEIVED):
                 self._put(client_id, name, b"")
+
+    def ask(self, client_id: bytes) -> None:
+        self._put(client_id, _ASKED, b"1")
+
+    def answered(self, client_id: bytes) -> None:
+        self._put(client_id, _ASKED, b"")
+
+    def is_unanswered(self, client_id: bytes) -> bool:
+        return _ASKED in self._kept_values.of(_OWNER + client_id)
 
     def subscriptions(self, client_id: bytes) -> dict[bytes, tuple[int, int]] | None:
         held = self._kept_values.of(_OWNER + client_id)
@@ -86,6 +101,11 @@ class RelayKeeper:
     def kept(self, client_id: bytes) -> dict[int, bytes]:
         held = self._kept_values.of(_OWNER + client_id)
         return {int(name[len(_RECEIVED) :]): packet for name, packet in held.items() if name.startswith(_RECEIVED)}
+
+    def lost(self, client_id: bytes) -> set[int]:
+        names = list(self._kept_values.of(_OWNER + client_id))
+        earlier = names[: names.index(_BEGUN)] if _BEGUN in names else []
+        return {int(name[len(_RECEIVED) :]) for name in earlier if name.startswith(_RECEIVED)}
 
     def when_safe(self, act: Callable[[bool], None]) -> None:
         self._broker.commitments.when_safe(act)
