@@ -146,7 +146,8 @@ wheel: .venv/installed
 # Everything that `make test` does with some brokers, with all of them.
 brokers: compiled .venv/foreign/installed .venv/foreign/debian
 	STERNA_BROKERS=all STERNA_TEST_COMPILED=1 $(PYTHON) -m pytest tests/live/test_interworking.py \
-		tests/live/test_interworking_proxy.py tests/live/test_interworking_faults.py -n $(JOBS) --dist loadfile --timeout 1200 --durations 12
+		tests/live/test_interworking_proxy.py tests/live/test_interworking_proxy_faults.py \
+		tests/live/test_interworking_faults.py -n $(JOBS) --dist loadfile --timeout 1200 --durations 12
 
 # The site, from docs/, the pages at the top and the code.  A link or heading that does not exist is an error.
 docs: .venv/docs/installed

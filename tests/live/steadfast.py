@@ -50,6 +50,8 @@ class Steadfast:
     window: int = 20
     receive_maximum: int = 65535
     """How many unacknowledged messages it takes; told to the node in MQTT 5 only."""
+    may_be_forgotten: bool = False
+    """Its session may be lost on the other side; it then goes on as if it had found it."""
 
     given: list[Given] = field(default_factory=list)
     acknowledged: int = 0
@@ -205,7 +207,7 @@ class Steadfast:
     def _on_connack(self, body: bytes) -> None:
         assert body[1] == 0, f"{self.client_id}: refused with 0x{body[1]:02x}"
         present = bool(body[0] & 1)
-        assert present or not self._has_session, f"{self.client_id}: its session is gone"
+        assert present or not self._has_session or self.may_be_forgotten, f"{self.client_id}: its session is gone"
         self._has_session = True
         self._welcome = True
         self.connections += 1

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import signal
 import socket
-import threading
-import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,40 +19,11 @@ from .conftest import Join
 from .foreign_brokers import KINDS, ForeignProcess, needs, present
 from .interworking_networks import view, wait_for_fences, wait_until_attached
 from .networks import LiveNetwork
-from .nodes import LiveNode, wait_until
-from .steadfast import Steadfast
+from .nodes import wait_until
+from .proxy_networks import ProxiedPair, ProxyNetwork, before, proxy
 from .test_interworking import http_port as http_port
 
 MESSAGES = 10
-_LISTENERS = '[[listener]]\nbind = "127.0.0.1:0"\n[[listener]]\nbind = "127.0.0.1:0"\nserves = "node"\n'
-_TABLE = '[interworking]\n{broker}mode = "proxy"\nfence_s = 0.5\npause_s = 0.2\npause_max_s = 1.0\n{more}\n'
-
-
-def before(directory: Path, broker: str | ForeignProcess, more: str = "", listeners: str = _LISTENERS) -> LiveNode:
-    """A node whose first port relays clients to the broker, and whose second serves them itself."""
-    table = f'broker = "{broker}"\n' if isinstance(broker, str) else broker.table
-    table = _TABLE.format(broker=table, more=more)
-    return LiveNode(directory, f'[admin]\nbind = "127.0.0.1:0"\n[journal]\ndurability = "os"\n{table}{listeners}')
-
-
-def proxy(node: LiveNode) -> dict[str, Any]:
-    found: dict[str, Any] = view(node)["proxy"]
-    return found
-
-
-class ProxyNetwork(LiveNetwork):
-    """Nodes in a row, each in front of a broker of its own."""
-
-    def __init__(self, directory: Path, brokers: dict[str, ForeignProcess], more: str = "") -> None:
-        """`more`: lines of [interworking]."""
-        self._brokers = brokers
-        self._table = more
-        names = sorted(brokers)
-        super().__init__(directory, [a + b for a, b in itertools.pairwise(names)], "subscription-flooding")
-
-    def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:
-        table = _TABLE.format(broker=self._brokers[name].table, more=self._table)
-        return super().make(name, neighbours, strategy, more + table + _LISTENERS)
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -108,29 +75,12 @@ def _check_that_it_is_quiet(network: LiveNetwork, clients: dict[str, Paho]) -> N
     assert counts() == earlier
 
 
-class _Pair:
-    """Two Mosquittos, each behind a node of the same network."""
-
-    def __init__(self, stack: ExitStack, directory: Path, more: str = "") -> None:
-        """`more`: lines of [interworking]."""
-        self.brokers = {
-            name: stack.enter_context(ForeignProcess("mosquitto", directory / f"broker-{name}")) for name in "ab"
-        }
-        self.network = stack.enter_context(ProxyNetwork(directory, self.brokers, more))
-        for node in self.network.nodes.values():
-            wait_until_attached(node)
-
-    def port(self, name: str) -> int:
-        """Where clients of this broker connect."""
-        return self.network[name].ports[0]
-
-
 @pytest.mark.parametrize("version", [4, 5])
 def test_retained_messages_wills_and_lasting_sessions_work_over_both_brokers(
     tmp_path: Path, join: Join, version: int
 ) -> None:
     with ExitStack() as stack:
-        pair = _Pair(stack, tmp_path)
+        pair = ProxiedPair(stack, tmp_path)
         _check_one_way(join, pair.port("a"), pair.port("b"), version, "ab")
         _check_one_way(join, pair.port("b"), pair.port("a"), version, "ba")
 
@@ -165,7 +115,7 @@ def _check_one_way(join: Join, here: int, there: int, version: int, name: str) -
 
 def test_only_what_its_clients_want_goes_to_a_broker(tmp_path: Path, join: Join) -> None:
     with ExitStack() as stack:
-        pair = _Pair(stack, tmp_path, "only_wanted = true\n")
+        pair = ProxiedPair(stack, tmp_path, "only_wanted = true\n")
         past_the_node = join(pair.brokers["b"].port, version=4)
         past_the_node.subscribe("x/#", 1)
         lasting = join(pair.port("b"), version=4, client_id="lasting", persistent=True)
@@ -269,183 +219,11 @@ def test_tls_both_ways(tmp_path: Path, join: Join) -> None:
         assert proxy(node)["witnessed"] == 1
 
 
-class _Stream:
-    """A publisher that is told of each message, in a thread of its own; it stays connected, or the test fails."""
-
-    def __init__(self, join: Join, port: int, topic: str, qos: int, version: int = 4) -> None:
-        self.topic, self.qos = topic, qos
-        self.client = join(port, version=version, client_id=f"p-{topic.replace('/', '-')}", persistent=True)
-        self.sent = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self.client.publish(self.topic, f"{self.sent}", self.qos)
-            self.sent += 1
-            self._stop.wait(0.002)
-
-    def wait_for(self, more: int) -> None:
-        enough = self.sent + more
-        wait_until(lambda: self.sent >= enough, f"{more} messages are published and acknowledged", 120)
-
-    def end(self) -> int:
-        """How many were acknowledged."""
-        self._stop.set()
-        self._thread.join(120)
-        assert not self._thread.is_alive(), "a publication is not answered"
-        return self.sent
-
-
-def _check(stream: _Stream | _Resender, heard: Paho, *, repeats: int = 0) -> None:
-    """Everything that was acknowledged is there; at QoS 2 no more came twice than was in doubt."""
-    wanted = {f"{number}".encode() for number in range(stream.end())}
-
-    def found() -> Counter[bytes]:
-        return Counter(bytes(message.payload) for message in heard.messages if message.topic == stream.topic)
-
-    wait_until(lambda: set(found()) >= wanted, f"{len(wanted)} messages of {stream.topic}", 120)
-    twice = [payload for payload, count in found().items() if count > 1]
-    assert stream.qos == 1 or len(twice) <= repeats, f"{stream.topic}: {twice} came twice, {repeats} were in doubt"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_broker_is_restarted_under_load_while_its_clients_stay_connected_and_nothing_is_lost_between_brokers(
-    tmp_path: Path, join: Join, number: signal.Signals
-) -> None:
-    with ExitStack() as stack:
-        pair = _Pair(stack, tmp_path)
-        there = join(pair.port("b"), version=4)
-        there.subscribe("load/#", 2)
-        here = join(pair.port("a"), version=5)
-        here.subscribe("back/#", 1)
-        streams = [
-            _Stream(join, pair.port("a"), f"load/{version}/{qos}", qos, version) for version in (4, 5) for qos in (1, 2)
-        ]
-        for _ in range(2):
-            for stream in streams:
-                stream.wait_for(30)
-            pair.brokers["a"].end(number)
-            pair.brokers["a"].start()
-            for stream in streams:
-                stream.wait_for(30)
-        found = proxy(pair.network["a"])
-        repeats = found["in_doubt"].get("repeated", 0) + view(pair.network["a"])["in_doubt"].get("repeated", 0)
-        if number == signal.SIGTERM:
-            assert repeats == 0, "Mosquitto keeps its sessions"
-        for stream in streams:
-            _check(stream, there, repeats=repeats)
-        assert here.client.is_connected()
-        back = join(pair.port("b"), version=4)
-        back.publish("back/x", b"still there", 1)
-        assert here.payloads() == [b"still there"], "its subscription outlived the broker"
-        print(f"{number.name}: {json.dumps(found)}")
-
-
-class _Resender:
-    """A publisher that comes back and sends again what was not answered, as the standard has it."""
-
-    def __init__(self, node: LiveNode, topic: str, qos: int) -> None:
-        self.topic, self.qos = topic, qos
-        self._node = node
-        self._client = Steadfast(f"p-{topic.replace('/', '-')}")
-        self.sent = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.is_set() or not self._client.is_idle:
-            if self._client.fileno() is None:
-                self._client.connect(self._node.address)
-            if self._client.backlog < 5 and not self._stop.is_set():
-                self._client.publish(self.topic, f"{self.sent}".encode(), self.qos)
-                self.sent += 1
-            self._client.pump()
-            time.sleep(0.002)
-
-    def wait_for(self, more: int) -> None:
-        enough = self._client.acknowledged + more
-        wait_until(lambda: self._client.acknowledged >= enough, f"{more} messages are acknowledged", 120)
-
-    def end(self) -> int:
-        self._stop.set()
-        self._thread.join(120)
-        assert not self._thread.is_alive(), "a publication is not answered"
-        self._client.leave()
-        return self.sent
-
-
-def test_kill_9_of_the_node_before_a_broker_loses_nothing_and_repeats_nothing_at_qos_2(
-    tmp_path: Path, join: Join
-) -> None:
-    with ExitStack() as stack:
-        pair = _Pair(stack, tmp_path)
-        there = join(pair.port("b"), version=4)
-        there.subscribe("load/#", 2)
-        streams = [_Resender(pair.network["a"], f"load/{qos}", qos) for qos in (1, 2)]
-        for _ in range(3):
-            for stream in streams:
-                stream.wait_for(100)
-            pair.network["a"].kill()
-            pair.network["a"].restart()
-        for stream in streams:
-            _check(stream, there)
-        assert view(pair.network["a"])["sessions_lost"] == 0
-
-
-def _read(connection: socket.socket, kind: int, count: int) -> list[bytes]:
-    """Bodies of so many packets of this kind; all are short."""
-    found: list[bytes] = []
-    while len(found) < count:
-        first, length = connection.recv(2, socket.MSG_WAITALL)
-        body = connection.recv(length, socket.MSG_WAITALL)
-        if first >> 4 == kind:
-            found.append(body)
-    return found
-
-
-def test_broker_and_node_are_killed_together_after_pubrec_and_nothing_is_lost_elsewhere(
-    tmp_path: Path, join: Join
-) -> None:
-    connect = b"\x10\x10\x00\x04MQTT\x04\x00\x00\x00\x00\x04twin"
-    count = 20
-    with ExitStack() as stack:
-        pair = _Pair(stack, tmp_path)
-        there = join(pair.port("b"), version=4)
-        there.subscribe("both/#", 2)
-        node, broker = pair.network["a"], pair.brokers["a"]
-        with socket.create_connection(node.address, 60) as client:
-            client.sendall(connect)
-            assert _read(client, 2, 1) == [b"\0\0"]
-            for number in range(1, count + 1):
-                client.sendall(b"\x34\x0c\x00\x06both/x\x00%c%02d" % (number, number))
-            assert len(_read(client, 5, count)) == count
-            broker.end(signal.SIGKILL)
-            node.kill()
-        assert not there.messages, "a Mosquitto passes on what is released"
-        for file in broker.directory.glob("*.db*"):
-            file.unlink()
-        broker.start()
-        node.restart()
-        wait_until_attached(node)
-        with socket.create_connection(node.address, 60) as client:
-            client.sendall(connect)
-            assert _read(client, 2, 1) == [b"\0\0"], "its session is gone, and it hears so"
-            for number in range(1, count + 1):
-                client.sendall(b"\x62\x02\x00%c" % number)
-            assert sorted(_read(client, 7, count)) == [b"\0%c" % number for number in range(1, count + 1)]
-            wanted = [b"%02d" % number for number in range(1, count + 1)]
-            assert there.payloads(count) == wanted
-            assert proxy(node)["in_doubt"] == {"repeated": count}
-
-
 def test_groups_span_the_brokers_and_relayed_clients_compute_if_the_node_may_serve_them(
     tmp_path: Path, join: Join
 ) -> None:
     with ExitStack() as stack:
-        pair = _Pair(stack, tmp_path, "extras = true\n")
+        pair = ProxiedPair(stack, tmp_path, "extras = true\n")
         members = [join(pair.port(name), version=version) for name, version in (("a", 4), ("b", 5), ("b", 4))]
         for member in members:
             assert member.subscribe("$share/crew/job/#", 2) == 2
@@ -502,27 +280,6 @@ def test_a_broker_is_exchanged_for_another_while_its_clients_stay_connected(
         assert relayed.payloads() == [b"for you"], "its subscription moved with it"
         assert relayed.client.is_connected()
         assert view(node)["sessions_lost"] == 1
-
-
-def test_a_broker_that_hangs_is_found_out_and_its_clients_are_served_when_it_goes_on(
-    tmp_path: Path, join: Join
-) -> None:
-    with ForeignProcess("mosquitto", tmp_path / "b") as broker, before(tmp_path / "n", broker.address) as node:
-        wait_until_attached(node)
-        relayed = join(node.port, version=5)
-        here = join(node.ports[1], version=5)
-        here.subscribe("up/#", 2)
-        broker.send_signal(signal.SIGSTOP)
-        try:
-            mids = [relayed.send("up/x", b"%d" % qos, qos) for qos in (1, 2)]
-            wait_until(lambda: view(node)["state"] != "attached", "it is found out", 120)
-            assert not any(mid in relayed.acknowledged for mid in mids)
-        finally:
-            broker.send_signal(signal.SIGCONT)
-        for mid in mids:
-            relayed.code_of(mid)
-        wait_until(lambda: {bytes(m.payload) for m in here.messages} == {b"1", b"2"}, "both arrive", 120)
-        assert relayed.client.is_connected()
 
 
 def test_the_will_of_a_client_that_is_lost_while_the_broker_is_away_is_published_once(
