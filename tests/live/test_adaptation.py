@@ -42,6 +42,8 @@ class Visitor:
         self.acknowledged: set[bytes] = set()
         self.disconnects = 0
         self._pending: dict[int, bytes] = {}
+        #: Acknowledged before `publish` had the identifier.
+        self._early: set[int] = set()
         self._lock = threading.Lock()
         self._listens = listens
         self.subscribed = threading.Event()
@@ -60,15 +62,22 @@ class Visitor:
     def publish(self) -> None:
         self._number += 1
         payload = f"{self.topic}/{self._number}".encode()
+        # Not under the lock: paho holds one of its own here and while it calls `_published`.
+        info = self.client.publish(self.topic, payload, qos=1 + self._number % 2)
         with self._lock:
-            info = self.client.publish(self.topic, payload, qos=1 + self._number % 2)
-            self._pending[info.mid] = payload
+            if info.mid in self._early:
+                self._early.discard(info.mid)
+                self.acknowledged.add(payload)
+            else:
+                self._pending[info.mid] = payload
 
     def _published(self, mid: int) -> None:
         with self._lock:
             payload = self._pending.pop(mid, None)
             if payload is not None:
                 self.acknowledged.add(payload)
+            else:
+                self._early.add(mid)
 
     def _gone(self) -> None:
         if not getattr(self, "_leaves", False):
