@@ -305,6 +305,23 @@ def test_being_hung_up_on_before_connack_ends_the_command_with_a_hint(topic: str
     assert what.startswith("The connection was closed before CONNACK. Is this a TLS port?")
 
 
+@pytest.mark.parametrize("command", [["pub", "-m", "x"], ["sub"]], ids=["pub", "sub"])
+def test_a_port_at_which_nobody_listens_is_asked_about(topic: str, command: list[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        said = run("sterna", *command, "-p", port, "-t", topic)
+    assert said == (1, b"", f"Error: localhost:{port}: Connection refused; is a broker running there?\n")
+
+
+@pytest.mark.parametrize("flag", ["--cafile", "--cert", "--key"])
+def test_a_tls_file_that_is_missing_is_named(topic: str, flag: str) -> None:
+    others = [word for other in ("--cert", "--key") if flag != "--cafile" for word in (other, __file__)]
+    status, out, said = run("sterna", "pub", "-t", topic, "-m", "x", "--cafile", __file__, *others, flag, "nowhere.pem")
+    assert (status, out) == (1, b"")
+    assert f"{flag}: nowhere.pem cannot be read: No such file or directory" in said
+
+
 @pytest.mark.slow
 def test_keep_trying_outlasts_a_refusal_and_a_connection_hung_up_on(topic: str) -> None:
     with socket.socket() as server:

@@ -15,6 +15,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import typer
@@ -42,7 +43,8 @@ _PACKETS = {
     "DISCONNECT": PacketTypes.DISCONNECT,
     "WILL": PacketTypes.WILLMESSAGE,
 }
-_TLS_HINT = "Is this a TLS port? Try --cafile."
+_REFUSED_HINT = "; is a broker running there?"
+_TLS_HINT = "Is this a TLS port? Try --cafile. A gateway hangs up like this while it reaches no node."
 _new_properties: Callable[[int], Properties] = Properties  # paho's constructor carries no types
 
 
@@ -141,7 +143,9 @@ class Conversation(ABC):
         try:
             self._dial()
         except OSError as error:
-            self.complain(f"Error: {self.place}: {error.strerror or error}")
+            is_over = isinstance(error, ConnectionRefusedError) and not self.flags.keep_trying
+            hint = _REFUSED_HINT if is_over else ""
+            self.complain(f"Error: {self.place}: {error.strerror or error}{hint}")
             # A peer that hangs up during connect did so because of our handshake.
             return TLS_ERROR if isinstance(error, ssl.SSLError | ConnectionResetError) else FAILED
         return 0
@@ -215,12 +219,23 @@ def _set_property(properties: Properties, name: str, values: list[str]) -> None:
         raise typer.BadParameter(f"{name}: {error}", param_hint="-D") from None
 
 
+def _check_readable(flag: str, file: Path | None) -> None:
+    """OpenSSL does not say which of its files is missing."""
+    try:
+        if file is not None:
+            file.open("rb").close()
+    except OSError as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error.strerror}", param_hint=flag) from None
+
+
 def tls_context(flags: ConnectionFlags) -> ssl.SSLContext:
     versions = {None: ssl.TLSVersion.TLSv1_2, "tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
     if flags.tls_version not in versions:
         raise typer.BadParameter("use tlsv1.2 or tlsv1.3", param_hint="--tls-version")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = versions[flags.tls_version]
+    for flag, file in (("--cafile", flags.cafile), ("--cert", flags.cert), ("--key", flags.key)):
+        _check_readable(flag, file)
     try:
         if flags.cafile or flags.capath:
             context.load_verify_locations(flags.cafile, flags.capath)
