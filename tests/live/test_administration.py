@@ -42,7 +42,7 @@ def test_bans_users_and_rules_at_a_lone_node(node: LiveNode, join: Join, client_
     admin = ("--admin", node.admin)
     client = join(node, client_id=client_id)
     said = sterna("ban", "--client", client_id, "--for", "2h", "--reason", "too loud", *admin)
-    assert said.endswith("done, 1 clients disconnected\n")
+    assert said.endswith("done, 1 client disconnected\n")
     client.close()
     assert try_to_join(join, node, client_id) == BANNED
     line = next(line for line in sterna("ban", *admin).splitlines() if client_id in line)

@@ -87,6 +87,14 @@ def test_a_banned_client_is_cut_off_at_every_node_and_kept_out(town: Town, name:
         assert login(town[node], "meter", "ann", b"") == Reason.SUCCESS
 
 
+def test_every_node_says_whether_it_had_what_is_removed(town: Town) -> None:
+    change(town, "A", "rule", "10-ovens", {"filters": ["plant/oven/#"], "effect": "deny"})
+    mistyped = change(town, "B", "rule", "10-oven", None)
+    assert {row["node"]: row["removed"] for row in mistyped.rows} == dict.fromkeys("ABC", False)
+    assert all(row["removed"] for row in change(town, "B", "rule", "10-ovens", None).rows)
+    assert not any(row["removed"] for row in change(town, "C", "rule", "10-ovens", None).rows)
+
+
 def test_a_ban_ends_by_itself() -> None:
     node = LoneNode()
     node.join("meter")

@@ -35,7 +35,9 @@ def change(broker: Broker, node: str, argument: str, most: int) -> Findings:
         entry = checked(_decoder.decode(argument))
     except ValueError as error:
         raise LinkProtocolError(f"not a change of access: {error}") from error
-    return Findings([{"node": node, "disconnected": take(broker, [entry])}][:most], is_cut=False)
+    # An operator who mistyped a name has to hear that nothing of that name was there.
+    found: Row = {} if entry.value is not None else {"removed": broker.access.register.holds(entry.kind, entry.name)}
+    return Findings([{"node": node, "disconnected": take(broker, [entry])} | found][:most], is_cut=False)
 
 
 def take(broker: Broker, entries: Iterable[AccessEntry]) -> int:

@@ -61,8 +61,8 @@ def set_rule(
     as_json: JsonOption = False,
 ) -> None:
     """Set a rule at all nodes.  It is read before the rules of the configuration; the first one that fits decides."""
-    if effect not in ("allow", "deny") or access not in ("publish", "subscribe", "both"):
-        raise ConfigurationError("the effect is allow or deny, --access publish, subscribe or both")
+    _check_choice(effect, "effect", ("allow", "deny"))
+    _check_choice(access, "--access", ("publish", "subscribe", "both"))
     order = {"name": named(name, "the name"), "effect": effect, "filters": filters, "access": access}
     order |= {"user": user or ["*"], "client": client or []}
     tell_changed(ask(admin, "/access", token_file, order), as_json)
@@ -93,5 +93,11 @@ def check(
         print(json.dumps(answer, indent=2))
         return
     (found,) = answer["rows"]
-    unknown = "; but no such user is let in" if found["unknown_user"] else ""
+    besides = "but" if found["allowed"] else "and"
+    unknown = f"; {besides} no such user is let in" if found["unknown_user"] else ""
     print(f"{'allowed' if found['allowed'] else 'denied'}: {shown(found['reason'])}{unknown}")
+
+
+def _check_choice(given: str, what: str, choices: tuple[str, ...]) -> None:
+    if given not in choices:
+        raise ConfigurationError(f"{given!r} is no {what}: write {', '.join(choices[:-1])} or {choices[-1]}")

@@ -87,9 +87,16 @@ def tell_changed(answer: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(answer, indent=2))
         return
     for one in sorted(answer["rows"], key=lambda row: str(row["node"])):
-        print(f"node {one['node']}: done, {one['disconnected']} clients disconnected")
+        print(f"node {one['node']}: {_done(one)}")
     if answer["silent"]:
         print(f"no answer yet from: {', '.join(answer['silent'])}; they get it when they answer again", file=sys.stderr)
+
+
+def _done(row: dict[str, Any]) -> str:
+    # A node of an earlier release does not say whether there was something to remove.
+    if not row.get("removed", True):
+        return "nothing to remove, there was none of that name"
+    return f"done, {row['disconnected']} {'client' if row['disconnected'] == 1 else 'clients'} disconnected"
 
 
 def shown(name: str) -> str:

@@ -24,5 +24,5 @@ def migrations(admin: AdminOption = DEFAULT_ADMIN, token_file: TokenOption = Non
         print(f"{shown(one['client'])}\tfrom {one['from']}\t{one['state']}\t{one['seconds']:.1f} s")
     for one in answer["not_moved"]:
         print(f"{shown(one['client'])}\tto {one['to']}\tnot moved: {one['reason']}\t{one['seconds']:.1f} s ago")
-    counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in answer["counters"].items())
-    print(f"node {answer['node']}: {counted}")
+    counted = [f"{name.replace('_', ' ')} {number:,}" for name, number in answer["counters"].items() if number]
+    print(f"node {answer['node']}: {', '.join(counted) or 'no moves since it was started'}")

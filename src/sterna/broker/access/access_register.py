@@ -143,6 +143,11 @@ class AccessRegister:
         """Marks of removed ones included, in order of their names."""
         return [entry for key, entry in sorted(self._entries.items()) if kind in (None, key[0])]
 
+    def holds(self, kind: EntryKind, name: str) -> bool:
+        """The entry is there, and no mark of a removed one."""
+        known = self._entries.get((kind, name))
+        return known is not None and known.value is not None
+
     def change(
         self, kind: EntryKind, name: str, value: dict[str, Any] | None, *, node: str, wall: float
     ) -> AccessEntry:
