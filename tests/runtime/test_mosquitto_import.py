@@ -150,6 +150,14 @@ def test_every_line_without_a_counterpart_is_named_with_its_place_and_a_remedy(t
     assert all(one.reason and one.remedy for one in found.untranslated)
 
 
+def test_a_value_that_is_neither_true_nor_false_is_named(tmp_path: Path) -> None:
+    text = "listener 1883 127.0.0.1\nretain_available yes\nmax_qos 1\npersistence ture\nallow_anonymous true\n"
+    _, found = translated(tmp_path, f"{text}require_certificate False\n")
+    misspelt = [one.line.text for one in found.untranslated if one.reason == "it is neither true nor false"]
+    assert misspelt == ["retain_available yes", "persistence ture", "require_certificate False"]
+    assert [one.line.number for one in found.untranslated] == [2, 3, 4, 6], "in the order of the file"
+
+
 def test_a_limit_of_one_listener_is_not_one_of_all(tmp_path: Path) -> None:
     lines = "allow_anonymous true\nlistener 1883 127.0.0.1\nmax_connections 5\nlistener 1884 127.0.0.1\n"
     tables, found = translated(tmp_path, lines + "max_connections -1\n")

@@ -68,6 +68,14 @@ NEEDLESS = frozenset(
 )
 """A node does so anyway, or reads it from elsewhere in the file."""
 
+TRUTHS = frozenset(
+    {
+        *("allow_anonymous", "allow_zero_length_clientid", "per_listener_settings", "persistence"),
+        *("require_certificate", "retain_available", "use_identity_as_username"),
+    }
+)
+"""They are translated and say `true` or `false`; Mosquitto does not start with anything else."""
+
 _SERVICE = "the service manager that starts the node does this", "set it there, for example User= in a systemd unit"
 _RULES = "a node decides by its own rules", "see [authentication] and [authorization] in docs/configuration.md"
 _TLS = "a node uses the TLS settings of its OpenSSL", "set them in openssl.cnf"

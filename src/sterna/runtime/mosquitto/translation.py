@@ -26,6 +26,7 @@ from sterna.runtime.mosquitto.options import (
     PLUGIN_OPTIONS,
     SESSION_EXPIRY_S_MAX,
     SEVERITIES,
+    TRUTHS,
 )
 from sterna.runtime.mosquitto.sections import ListenerSection, Sections, sections
 from sterna.vocabulary.errors import ConfigurationError
@@ -53,9 +54,13 @@ class Translation:
 
 def translate(file: Path) -> Translation:
     found = Translation(file)
-    parts = sections(read_conf(file), str(file))
+    lines = read_conf(file)
+    parts = sections(lines, str(file))
     found.bridges = parts.bridges
     found.untranslated += parts.untranslated
+    for line in lines:
+        if line.key in TRUTHS and line.value not in ("true", "false"):
+            found.refuse(line, "it is neither true nor false", "correct it, and translate the file again")
     guards = [ListenerAccess.of(section, parts, file) for section in parts.listeners]
     guard = max(guards, key=lambda one: bool(one.password_file) + bool(one.acl_file))
     _translate_listeners(found, parts, guards, guard)
@@ -66,7 +71,14 @@ def translate(file: Path) -> Translation:
         _translate_passwords(found, guard)
     if guard.acl_file:
         _translate_acl(found, guard)
+    _sort_untranslated(found, lines)
     return found
+
+
+def _sort_untranslated(found: Translation, lines: list[ConfLine]) -> None:
+    """As they are read; lines of password and ACL files come last."""
+    files = {name: place for place, name in enumerate(dict.fromkeys(line.file for line in lines))}
+    found.untranslated.sort(key=lambda one: (files.get(one.line.file, len(files)), one.line.file, one.line.number))
 
 
 def _translate_listeners(

@@ -9,7 +9,7 @@ from sterna.runtime.mosquitto.bridges import Bridge
 from sterna.runtime.mosquitto.translation import Translation
 
 BRIDGE_REMEDY = (
-    "the first one that can be is [interworking]; a node joins one broker, so start another node for each other"
+    "the first one that can be translated is [interworking]; a node joins one broker, so each other one needs a node"
 )
 
 
