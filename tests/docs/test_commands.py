@@ -206,10 +206,11 @@ def test_a_node_is_upgraded_as_the_page_says(tmp_path: Path) -> None:
     """In place of systemd the test stops and starts the node; pip's line is what tests/live/test_wheel.py does."""
     text = (ROOT / "docs/upgrading.md").read_text()
     (block,) = [one[2] for one in FENCE.finditer(text) if one[2].startswith("sterna backup")]
-    backup, stop, install, check, start = [line.partition(" #")[0].strip() for line in block.splitlines()]
+    backup, wheel, stop, install, check, start = [line.partition(" #")[0].strip() for line in block.splitlines()]
     unit = (ROOT / "contrib/systemd/sterna-node.service").read_text()
     assert check.split()[-1] in unit, "the unit reads another file"
-    assert install.startswith("/opt/sterna/bin/pip install --upgrade ")
+    assert wheel == "/opt/sterna/bin/pip wheel --no-deps --wheel-dir new ."
+    assert install == "/opt/sterna/bin/pip install --upgrade new/*.whl"
     with LiveNode(tmp_path / "node", '[admin]\nbind = "127.0.0.1:0"\n') as node:
         client = meter(node)
         client.subscribe("plant/meter-17/orders", 1)

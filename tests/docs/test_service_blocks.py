@@ -17,7 +17,7 @@ from sterna.runtime.config.loading import load
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ELSEWHERE = ("python3 -m venv ", "/opt/sterna/bin/pip ")
+ELSEWHERE = ("/usr/bin/python3 -m venv ", "/opt/sterna/bin/pip ")
 """Commands that tests/live/test_wheel.py runs with folders of its own."""
 WANTED = "etc/systemd/system/multi-user.target.wants"
 
