@@ -273,9 +273,12 @@ def test_without_the_packages_of_extras_help_is_there_and_commands_name_what_the
     help_ = plain("--help")
     assert help_.returncode == 0, help_.stderr
     assert all(f"  {name} " in help_.stdout for name in COMMANDS)
-    assert "It needs the package numpy" in help_.stdout
+    assert "Not installed: needs the package numpy" in help_.stdout
     readers = plain("readers", "list")
     assert (readers.returncode, readers.stderr) == (
         1,
         f"this needs the package pyarrow; {how_to_add('feed')}\n",
     )
+    archive = plain("pipeline", "archive", "plant", "--nodes", "127.0.0.1:1")
+    assert archive.returncode == 1
+    assert archive.stderr.endswith(f"; {how_to_add('pipeline')}\n"), "one extra, not one package after the other"

@@ -29,6 +29,8 @@ class Command(NamedTuple):
     """It ends as mosquitto_pub and mosquitto_sub do: bad usage with 1."""
     is_long_lived: bool = False
     """It reloads on SIGHUP, and must not die of one that comes while it starts."""
+    extra: str = ""
+    """All that it needs comes with this extra, not only the package that is found missing first."""
 
 
 COMMANDS = {
@@ -66,7 +68,7 @@ COMMANDS = {
     "experiment": Command(is_group=True),
     "simulate": Command(is_group=True),
     "operators": Command(is_group=True),
-    "pipeline": Command(is_group=True),
+    "pipeline": Command(is_group=True, extra="pipeline"),
     "readers": Command(is_group=True),
     "demo": Command(),
 }
@@ -98,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(error, file=sys.stderr)
         sys.exit(1)
     except ModuleNotFoundError as error:
-        print(f"this {_needs(error)}", file=sys.stderr)
+        print(f"this {_needs(error, traits.extra)}", file=sys.stderr)
         sys.exit(1)
     except SystemExit as end:
         # mosquitto_pub and mosquitto_sub answer bad usage with 1, and scripts written for them may look.
@@ -117,18 +119,19 @@ def assemble(command: str, *, completes: bool = False) -> typer.Typer:
         except ModuleNotFoundError as error:
             if name == command:
                 raise
-            app.command(name, help=f"It {_needs(error)}.")(_named)  # the others are there
+            lacking = f"Not installed: {_needs(error, COMMANDS[name].extra)}."
+            app.command(name, help=lacking)(_named)  # the others are there
             continue
         app.add_typer(module.app, name=name if COMMANDS[name].is_group else None)
     return app
 
 
-def _needs(error: ModuleNotFoundError) -> str:
+def _needs(error: ModuleNotFoundError, extra: str) -> str:
     """The package that is missing, and how it comes; any other is a fault of ours."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         raise error
-    return f"needs the package {package}; {how_to_add(EXTRAS[package])}"
+    return f"needs the package {package}; {how_to_add(extra or EXTRAS[package])}"
 
 
 def _module(command: str) -> str:
