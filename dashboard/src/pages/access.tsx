@@ -50,8 +50,8 @@ function Users(given: Orderly): JSX.Element {
       again();
     },
   };
-  const button = (kind: Order, title: string, user: string): JSX.Element => (
-    <button type="button" onClick={() => { setOrder([kind, user]); }} aria-label={`${title} ${user}`}>
+  const button = (kind: Order, title: string, user: string, joint = " "): JSX.Element => (
+    <button type="button" onClick={() => { setOrder([kind, user]); }} aria-label={`${title}${joint}${user}`}>
       {title}
     </button>
   );
@@ -62,7 +62,7 @@ function Users(given: Orderly): JSX.Element {
   ];
   const orders = (row: UserRow): JSX.Element => (
     <span class="orders">
-      {button("password", "Set password of", row.user)}
+      {button("password", "Set password", row.user, " of ")}
       {!row.barred && button("bar", "Bar", row.user)}
       {row.set_by === "command" && button("reset", "Reset", row.user)}
     </span>

@@ -46,7 +46,7 @@ function Explain(): JSX.Element {
         <ol class="steps">
           {found.steps.map((one) => (
             <li key={one.step}>
-              <code>{one.step}</code> {one.gives && <>gives {one.gives}</>} {one.remark && <span class="faint">{one.remark}</span>}
+              <code>{one.step}</code>{one.gives && <>: {one.gives}</>} {one.remark && <span class="faint">{one.remark}</span>}
             </li>
           ))}
         </ol>
@@ -75,7 +75,7 @@ export function ComputingPage(): JSX.Element {
             { title: "messages", number: true, cell: (row) => count(row.messages) },
             { title: "state", number: true, cell: (row) => (row.bytes === null ? "–" : bytes(row.bytes)) },
             { title: "results at QoS 1, 2", number: true, cell: (row) => count(row.results) },
-            { title: "wait for functions", number: true, cell: (row) => count(row.waiting) },
+            { title: "waiting for functions", number: true, cell: (row) => count(row.waiting) },
             { title: "charged to", cell: (row) => row.holder },
           ]}
         />
