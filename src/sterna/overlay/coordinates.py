@@ -10,7 +10,7 @@ of this node are off by on average; it matters between hosts that are near each 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import dist, isfinite
+from math import dist
 
 DIMENSIONS = 4
 """Of coordinates in the datagrams of the spanning tree, and by default everywhere."""
@@ -34,12 +34,15 @@ class Coordinate:
     @property
     def is_sound(self) -> bool:
         """Not of too many dimensions or none, not NaN, not infinite, not from another planet."""
-        numbers = (*self.vector, self.height, self.error, self.adjustment)
+        # A comparison with NaN is false.
+        for at in self.vector:
+            if not -FAR_S <= at <= FAR_S:
+                return False
         return (
             0 < len(self.vector) <= DIMENSIONS_MAX
-            and all(isfinite(number) and abs(number) <= FAR_S for number in numbers)
-            and self.height >= 0.0
+            and 0.0 <= self.height <= FAR_S
             and 0.0 <= self.error <= ERROR_MAX
+            and -FAR_S <= self.adjustment <= FAR_S
         )
 
     def fits(self, dimensions: int) -> bool:

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from dataclasses import replace
 from enum import StrEnum
 from math import hypot, isfinite
+from operator import sub
 from random import Random
 
 from sterna.overlay.coordinates import ERROR_MAX, FAR_S, Coordinate
@@ -125,7 +126,7 @@ class Vivaldi:
 
     def _pushed(self, mine: Coordinate, other: Coordinate, push: float, error: float) -> Coordinate:
         """Away from the other by so much, or towards it if that is negative."""
-        way: Vector = tuple(a - b for a, b in zip(mine.vector, other.vector, strict=True))
+        way: Vector = tuple(map(sub, mine.vector, other.vector))
         whole = hypot(*way)
         height, settings = mine.height, self._settings
         if whole <= NEAR_S:
@@ -138,7 +139,7 @@ class Vivaldi:
                 whole += heights
             height = max(settings.height_least_s, height + heights * push / whole)
         step = push / whole
-        vector = tuple(at + step * along for at, along in zip(mine.vector, way, strict=True))
+        vector = tuple([at + step * along for at, along in zip(mine.vector, way, strict=True)])
         return Coordinate(vector, height, error, mine.adjustment)
 
 

@@ -62,6 +62,10 @@ class Location:
     region: str
     links: tuple[Cable, ...]
 
+    def __hash__(self) -> int:
+        """Ways are looked up for every packet: its own cable tells a host from nearly all others."""
+        return hash((self.region, self.links[0].name))
+
 
 def in_cloud(name: str, region: str) -> Location:
     """A machine of the region's data centre."""

@@ -6,7 +6,8 @@ are new to the gateway, and all are as far from the measured workers as the gate
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import sqrt
 from random import Random
 from typing import Final, NamedTuple
@@ -99,6 +100,7 @@ def neighbours(world: CoordinateWorld, mix: PeerMix, seed: int) -> list[RoundRes
     rng = Random(f"{seed}/{mix.title}")
     chosen: dict[tuple[str, int], list[Participant]] = {}
     least: dict[str, Least] = {gateway.name: {} for gateway in world.gateways}
+    nearest = {one.name: min(world.workers, key=partial(world.true_s, one)) for one in world.honest}
     results = []
     for _ in range(ROUNDS):
         for gateway in world.gateways:
@@ -109,17 +111,17 @@ def neighbours(world: CoordinateWorld, mix: PeerMix, seed: int) -> list[RoundRes
                     chosen[key] = place[1](world, gateway, known, rng)
                 for peer in chosen[key]:
                     known[peer.name] = world.measure(gateway, peer, SAMPLES)
-        results.append(_judged(world, least))
+        results.append(_judged(world, least, nearest))
     return results
 
 
-def _judged(world: CoordinateWorld, least: dict[str, Least]) -> RoundResult:
+def _judged(world: CoordinateWorld, least: dict[str, Least], nearest: Mapping[str, Participant]) -> RoundResult:
     squares, right, region, chosen = 0.0, 0, 0, 0
     for gateway in world.honest:
         here = gateway.vivaldi.coordinate
         estimates = {one.name: here.distance_s(one.vivaldi.coordinate) for one in world.workers}
         found = min(estimates, key=estimates.__getitem__)
-        true = min(world.workers, key=lambda one: world.true_s(gateway, one))
+        true = nearest[gateway.name]
         squares += (estimates[found] - world.true_s(gateway, true)) ** 2
         right += found == true.name
         region += found.split("/")[0] == gateway.at.region

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
 from concurrent.futures import ProcessPoolExecutor
-from copy import deepcopy
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -90,9 +90,9 @@ def one_seed(seed: int, shape: WorldShape) -> SeedResult:
         accuracies[name] = accuracy(seed, settings, world)
     found = {}
     for preset, settings in PRESETS.items():
-        workers = trained(seed, settings, shape)
+        workers = pickle.dumps(trained(seed, settings, shape))
         for mix, parts in MIXES.items():
-            found[preset, mix, False] = neighbours(deepcopy(workers), parts, seed)
+            found[preset, mix, False] = neighbours(pickle.loads(workers), parts, seed)
         lied = trained(seed, settings, replace(shape, liars=0.1, mutual=preset == "seed"))
         mix = "4+6" if preset == "seed" else "shipped"
         found[preset, mix, True] = neighbours(lied, MIXES[mix], seed)
