@@ -39,17 +39,22 @@ def _workers_end() -> Iterator[None]:
 class Stream:
     """Spark, as far as batches go: plans, has tasks read, shuffles by lane, has tasks take lanes."""
 
-    def __init__(self, directory: Path, *nodes: FeedingNode, away_s: float = 60.0, **options: str) -> None:
-        feeds = ",".join(node.feed for node in nodes)
-        self._options = ReadOptions.parse({"nodes": feeds, "tasks": "2", **options}, streaming=True)
-        registry = str(directory / "registry")
-        job = JobOptions(registry, str(directory / "owed"), LANES, "run", away_s)
-        self._job = LaneJob(str(directory / "lanes"), registry, LANES, self._options, False, "run")
-        self._reader = PartsReader(self._options, job)
+    def __init__(self, directory: Path, *nodes: FeedingNode, away_s: float = 60.0) -> None:
+        self._directory, self._away_s = directory, away_s
+        self.read(*nodes)
         self.offset: dict[str, Any] = self._reader.initialOffset()
         self.number = 0
         self.reports: list[LaneReport] = []
         self.lines: list[str] = []
+
+    def read(self, *nodes: FeedingNode) -> None:
+        """As a job that is started with these."""
+        feeds = ",".join(node.feed for node in nodes)
+        options = ReadOptions.parse({"nodes": feeds, "tasks": "2"}, streaming=True)
+        registry = str(self._directory / "registry")
+        job = JobOptions(registry, str(self._directory / "owed"), LANES, "run", self._away_s)
+        self._job = LaneJob(str(self._directory / "lanes"), registry, LANES, options, False, "run")
+        self._reader = PartsReader(options, job)
 
     def batch(self) -> Callable[[], None] | None:
         """Does the tasks of the next batch whenever it is called; None if there is nothing for a batch."""
@@ -169,6 +174,32 @@ def test_results_for_a_node_that_is_away_wait_for_it_and_delay_nobody(
     (tmp_path / "owed").touch()  # as the driver does
     wait_until(lambda: have(["1.0", "2.0"], ["1.0", "2.0"]), "it has got the rest", SOON_S)
     assert stream.owed == 0
+
+
+def test_messages_that_are_older_than_closed_windows_are_told_and_count_once(
+    start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    """Those of a node that joins later than it took them in."""
+    here, there = start_feeding("here", SPARKS), start_feeding("there", SPARKS)
+    here.listen("one", "$HOURLYCOUNT/t/a")
+    there.publish("t/a", range(3))
+    with FeedClient(there.feed, "test") as feed:
+        (last_us,) = (batch.column("ingress_time").cast(pa.int64())[-1].as_py() for batch in feed.read(0, 3))
+    stream = Stream(tmp_path, here)
+    late: list[int] = []
+
+    def stepped() -> Stream:
+        stream.reports = []
+        stream.step()
+        late.append(sum(report.late for report in stream.reports))
+        return stream
+
+    here.publish("t/a", range(4))
+    wait_until(lambda: stepped().offset["time_us"] > last_us and counted(here, "$HOURLYCOUNT/t/a") == 4, "4", SOON_S)
+    assert sum(late) == 0
+    stream.read(here, there)
+    wait_until(lambda: stepped() is stream and counted(here, "$HOURLYCOUNT/t/a") == 7, "all are counted", SOON_S)
+    assert sum(late) == 3
 
 
 def test_a_lane_that_is_not_the_checkpoints_is_refused(start_feeding: StartFeeding, tmp_path: Path) -> None:
