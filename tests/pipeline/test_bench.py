@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -26,6 +27,16 @@ from sterna.measure.workloads.pipeline.cluster_memory import measure_cluster_mem
 from sterna.measure.workloads.pipeline.latency import judge_latency
 from sterna.measure.workloads.pipeline.made_archive import PlanFigures, judge_archive_files, measure_archive_files
 from sterna.measure.workloads.pipeline.made_audit import AuditCost, judge_audit, judge_audit_memory
+from sterna.measure.workloads.pipeline.made_messages import (
+    BEGIN,
+    HOUR_US,
+    LEVEL,
+    LEVELS,
+    ArchiveCost,
+    MadeMessages,
+    QuestionCost,
+    judge_archive_messages,
+)
 from sterna.measure.workloads.pipeline.nodes import started_node
 from sterna.measure.workloads.pipeline.on_cluster import judge_on_cluster
 from sterna.measure.workloads.pipeline.plan import EVERY, NAMES, PipelinePlan
@@ -55,6 +66,8 @@ TINY = PipelinePlan(
     at_rate_s=10.0,
     expressions=1_000,
     archived_files=2_000,
+    archived=20_000,
+    archived_days=2,
 )
 
 
@@ -169,6 +182,32 @@ def test_planning_is_judged_by_time_memory_and_by_files_passed_over(
     seconds: float, mib: float, files: int, verdict: str
 ) -> None:
     assert judge_archive_files(1_000, PlanFigures(seconds=seconds, mib=mib, files=files)).verdict == verdict
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_archive_of_made_up_messages_is_asked(spark: SparkSession) -> None:
+    (row,) = bench.run(spark, ["archive-messages"], TINY, print).rows
+    assert row.verdict in ("reached", "missed"), row.summary
+    assert "1 of 20 files is left" in row.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "files", "verdict"), [(30.0, 9, "reached"), (31.0, 9, "missed"), (1.0, 1_000, "missed")]
+)
+def test_an_archive_of_messages_is_judged_by_time_and_by_files_passed_over(
+    seconds: float, files: int, verdict: str
+) -> None:
+    cost = ArchiveCost(1_000, QuestionCost(seconds, files), QuestionCost(60.0, 1_000), 1.0, 1.0)
+    assert judge_archive_messages(1_000_000, cost).verdict == verdict
+
+
+def test_messages_of_an_hour_are_counted_as_they_are_made() -> None:
+    """A question of everything beside it would not notice a count that is made as wrongly as the messages."""
+    made = MadeMessages(20_000, 3)
+    since_us = (made.noon - BEGIN) // timedelta(microseconds=1)
+    there = [one for one in range(made.count) if since_us <= one * made.step_us < since_us + HOUR_US]
+    assert made.of_an_hour() == sum(one % LEVELS == LEVEL for one in there) > 0
 
 
 def test_a_share_of_the_driver_is_told() -> None:

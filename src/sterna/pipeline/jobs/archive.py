@@ -229,19 +229,23 @@ def start_archive(
 def _keeper(archive: Archive, house: ArchiveHousekeeping) -> Callable[[DataFrame, int], None]:
     """The fate of a batch: tasks write its files, and the driver writes their names into the log."""
     files = archive.files
-    write = _in_files(files.storage.address)
 
     def keep(messages: DataFrame, batch: int) -> None:
         if files.knows(batch):
             return  # Spark ended before it had noted that this one was done
         if messages.sparkSession.sparkContext.defaultParallelism > WRITERS_MAX:
             messages = messages.hint("rebalance", *_BY)
-        made = messages.sortWithinPartitions(*_ORDER).mapInArrow(write, "made binary").collect()
-        new: list[NewFile] = [pickle.loads(row.made) for row in made]
+        new = write_files(messages, files.storage.address)
         files.take_in(batch, new, json.dumps(archive.offsets(batch)).encode())
         house.tell(len(new))
 
     return keep
+
+
+def write_files(messages: DataFrame, address: str) -> list[NewFile]:
+    """Each task writes its rows, which have their places; the files count when the log names them."""
+    made = messages.sortWithinPartitions(*_ORDER).mapInArrow(_in_files(address), "made binary").collect()
+    return [pickle.loads(row.made) for row in made]
 
 
 def _in_files(address: str) -> Callable[[Iterator[Any]], Iterator[Any]]:

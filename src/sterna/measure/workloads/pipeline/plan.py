@@ -10,7 +10,7 @@ CLUSTER_KINDS = ("source", "operators", "archive")
 ON_CLUSTER = {f"{kind}-on-{count}": (kind, count) for kind in CLUSTER_KINDS for count in EXECUTORS}
 MEMORY_OF = {f"memory-of-{kind}": kind for kind in CLUSTER_KINDS}
 AT_RATE = ("operators-at-100k", "operators-at-100k-of-10k")
-BY_NAME_ONLY = ("audit", "audit-memory", "archive-files", *ON_CLUSTER, *AT_RATE, *MEMORY_OF)
+BY_NAME_ONLY = ("audit", "audit-memory", "archive-files", "archive-messages", *ON_CLUSTER, *AT_RATE, *MEMORY_OF)
 """These take long: they are measured if they are named."""
 EVERY = (*NAMES, *BY_NAME_ONLY)
 
@@ -48,6 +48,10 @@ class PipelinePlan:
     """... and how many expressions it has at the most."""
     archived_files: int = 1_000_000
     """In a log that is made up."""
+    archived: int = 100_000_000
+    """Messages of an archive that is asked, ..."""
+    archived_days: int = 100
+    """... and of how many days they are."""
 
 
 QUICK = PipelinePlan(
@@ -68,4 +72,6 @@ QUICK = PipelinePlan(
     at_rate_warm_up_s=20.0,
     at_rate_s=20.0,
     archived_files=100_000,
+    archived=1_000_000,
+    archived_days=10,
 )

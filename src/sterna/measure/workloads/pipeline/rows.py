@@ -16,6 +16,7 @@ from sterna.measure.workloads.pipeline.feed import measure_cpu, measure_cpu_smal
 from sterna.measure.workloads.pipeline.latency import measure_latency
 from sterna.measure.workloads.pipeline.made_archive import measure_archive_files
 from sterna.measure.workloads.pipeline.made_audit import measure_audit, measure_audit_memory
+from sterna.measure.workloads.pipeline.made_messages import measure_archive_messages
 from sterna.measure.workloads.pipeline.on_cluster import measure_on_cluster
 from sterna.measure.workloads.pipeline.plan import MEMORY_OF, ON_CLUSTER, PipelinePlan
 from sterna.measure.workloads.pipeline.speed import measure_micro_batch, measure_throughput
@@ -35,6 +36,7 @@ ROWS: Mapping[str, Callable[[SparkSession, PipelinePlan], FigureRow]] = {
     "audit": measure_audit,
     "audit-memory": measure_audit_memory,
     "archive-files": lambda _, plan: measure_archive_files(plan),
+    "archive-messages": measure_archive_messages,
     **{
         name: lambda _, plan, how=how: measure_on_cluster(plan, *how)  # type: ignore[misc]  # bound now
         for name, how in ON_CLUSTER.items()
