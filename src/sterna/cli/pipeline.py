@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sterna.pipeline.job_settings import MUCH_AT_ONCE, SMALL_BATCHES, as_words
 from sterna.vocabulary.errors import SternaError
 from sterna.vocabulary.extras import how_to_add
 
@@ -72,8 +73,6 @@ _IgnoreMissing = Annotated[
 ]
 _TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the feeds' token.")]
 _CaFile = Annotated[Path | None, typer.Option("--cafile", help="Authorities (PEM) of the feeds' certificates.")]
-#: Of jobs that read much at once: Spark then sees how much before it chooses how many tasks shuffle it.
-_LARGE = ["spark.sql.adaptive.enabled=true"]
 _Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], or the address of a cluster.")]
 _TargetMiB = Annotated[int, typer.Option("--target-mib", min=1, help="How large merged files are, about.")]
 _Archive = Annotated[
@@ -245,7 +244,7 @@ def query(
     begin, end = pipeline_audit.instant(since, "--from"), pipeline_audit.instant(until, "--to")
     filters = topic_filters(topics or "", "--topics")
     source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing) if nodes else None
-    with spark_session("sterna query", master, [*_LARGE, *(conf or [])]) as spark:
+    with spark_session("sterna query", master, [*as_words(MUCH_AT_ONCE), *(conf or [])]) as spark:
         from sterna.pipeline.jobs.query import query as rows_of
 
         if source is not None:
@@ -291,7 +290,7 @@ def evaluate(
     question = pipeline_operators.question(expression, begin, end, anchor, config)
     talk.print(f"plan: {pipeline_operators.plan(question)}", soft_wrap=True)
     source = _source(nodes, None, token_file, cafile, ignore_missing=ignore_missing) if nodes else None
-    with spark_session("sterna evaluate", master, [*_LARGE, *(conf or [])]) as spark:
+    with spark_session("sterna evaluate", master, [*as_words(MUCH_AT_ONCE), *(conf or [])]) as spark:
         from sterna.pipeline.jobs.evaluate import evaluate as results_of
 
         if source is not None:
@@ -303,13 +302,6 @@ def evaluate(
                 return
             found = results.limit(limit + 1).toArrow()
     _print_rows(found, limit, output)
-
-
-#: Spark itself has little to do for expressions, and plans it for each batch: compiling takes longer than running.
-_LITTLE_TO_DO = [
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage=false",
-]
 
 
 @app.command()
@@ -342,7 +334,7 @@ def operators(
 
     functions = pipeline_operators.functions(config)
     source = _source(nodes, None, token_file, cafile)
-    with spark_session("sterna operators", master, [*_LITTLE_TO_DO, *(conf or [])]) as spark:
+    with spark_session("sterna operators", master, [*as_words(SMALL_BATCHES), *(conf or [])]) as spark:
         from sterna.pipeline.jobs.operators import OperatorsJob
         from sterna.pipeline.retry import with_more_tries
 
@@ -394,7 +386,7 @@ def audit(
     if page is not None:
         pipeline_audit.check_page(page)
     source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing)
-    with spark_session("sterna audit", master, [*_LARGE, *(conf or [])]) as spark:
+    with spark_session("sterna audit", master, [*as_words(MUCH_AT_ONCE), *(conf or [])]) as spark:
         from sterna.pipeline.jobs.audit import audit_network
 
         with pipeline_audit.progress(spark):

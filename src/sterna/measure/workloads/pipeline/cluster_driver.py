@@ -6,10 +6,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from sterna.measure.harness import meter
 from sterna.measure.harness.processes import serve
 from sterna.measure.workloads.pipeline.memory_watch import MemoryWatch
 from sterna.measure.workloads.pipeline.queries import QUERY_S_MAX, run_to_its_end, stream
+from sterna.pipeline.job_settings import SMALL_BATCHES
 from sterna.pipeline.jobs.archive import Archive, start_archive
 from sterna.pipeline.jobs.operators import OperatorsJob
 from sterna.pipeline.offsets import without_cut
@@ -171,12 +172,24 @@ def _reached(query: Any) -> int:
     return sum(without_cut(msgspec.json.decode(end)["nodes"]).values()) if end else 0
 
 
-KINDS = {"source": _source, "operators": _operators, "operators-at-rate": _at_rate, "archive": _archive}
+class ClusterKind(NamedTuple):
+    run: Callable[[SparkSession, ClusterJob, _Meter], dict[str, float]]
+    settings: Mapping[str, str] = {}
+    """As the command has them."""
+
+
+KINDS = {
+    "source": ClusterKind(_source),
+    "operators": ClusterKind(_operators, SMALL_BATCHES),
+    "operators-at-rate": ClusterKind(_at_rate, SMALL_BATCHES),
+    "archive": ClusterKind(_archive),
+}
 
 
 def drive(job: ClusterJob) -> ClusterFigures:
-    spark = open_session(f"bench {job.kind}", job.master, {"spark.executor.memory": "600m"})
-    found = KINDS[job.kind](spark, job, _Meter(job.workers))
+    kind = KINDS[job.kind]
+    spark = open_session(f"bench {job.kind}", job.master, {"spark.executor.memory": "600m", **kind.settings})
+    found = kind.run(spark, job, _Meter(job.workers))
     spark.stop()
     return msgspec.convert(found, ClusterFigures, strict=False)
 
