@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from journal_making import SETTINGS, Replay, commit, content, filled, message
 
+from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.frames import HEADER_BYTES
 from sterna.journal.group_encoding import FRAME_ROWS_MAX
 from sterna.journal.journal import BASE_OFFSET_KEY, EPOCH_KEY, Journal
@@ -155,6 +156,26 @@ def test_retention_by_age_counts_from_the_newest_message_of_a_segment_and_spares
     assert journal.enforce_retention(now=newest_of_first + 1000.0) == 0
     assert journal.enforce_retention(now=newest_of_first + 1000.1) == newest_of_first - 1_700_000_000.5 + 1
     journal.enforce_retention(now=2e9)
+    assert len(store.segments()) == 1
+
+
+@pytest.mark.parametrize("is_recovered", [False, True])
+def test_records_keep_a_segment_without_messages_as_long_as_messages_would(is_recovered: bool) -> None:
+    settings = JournalSettings(segment_bytes=4096, retention_age_s=1000.0)
+    store = MemoryStore(settings)
+    journal = Journal(store, settings, epoch=1)
+    for number in range(40):
+        journal.record_session(SessionRecord("opened", 1000.0 + number, b"client %d" % number))
+        journal.record_delivery(DeliveryRecord(1000.0 + number, b"client", 1, None, "a", 1, number, 1))
+        assert journal.let_records_be_written()
+        commit(journal, store)
+    if is_recovered:
+        journal = Journal(store, settings, epoch=2, recovered=Replay(store).recovery)
+    segments = len(store.segments())
+    assert segments > 2
+    journal.enforce_retention(now=2000.0)
+    assert len(store.segments()) == segments
+    journal.enforce_retention(now=2100.0)
     assert len(store.segments()) == 1
 
 

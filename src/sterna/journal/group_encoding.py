@@ -79,8 +79,16 @@ def encode_group(
         parts += header, body
         size += HEADER_BYTES + len(body)
         offset += len(some_messages)
-    newest_us = to_microseconds(messages[-1].received_at) if messages else 0
+    newest_us = to_microseconds(_newest(messages, sessions, deliveries))
     return Group(b"".join(parts), base, offset, messages, newest_us, weight, frames, events, sessions, deliveries)
+
+
+def _newest(
+    messages: Sequence[Message], sessions: Sequence[SessionRecord], deliveries: Sequence[DeliveryRecord]
+) -> float:
+    """When the newest of them came in, or was noted; 0: there are none."""
+    came = messages[-1].received_at if messages else 0.0
+    return max(came, *(records[-1].at for records in (sessions, deliveries) if records), 0.0)
 
 
 def _record_weight(_record: object) -> int:

@@ -22,7 +22,8 @@ class IndexedSegment:
     first_offset: int
     size: int
     newest_us: int
-    """When its newest message came in; a segment of events alone takes its predecessor's."""
+    """When its newest message came in or its newest record was made; a segment of events alone takes its
+    predecessor's."""
     bases: array[int] = field(default_factory=_numbers)
     starts: array[int] = field(default_factory=_numbers)
 

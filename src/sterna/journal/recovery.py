@@ -324,7 +324,7 @@ class _SegmentWalk:
         if header.kind == MESSAGES:
             self._segment.add_frame(header.base, start)
             self._whole_index.note_epoch(header.base, header.epoch)
-            self._segment.newest_us = max(self._segment.newest_us, header.newest_us)
+        self._segment.newest_us = max(self._segment.newest_us, header.newest_us)
 
     def _report(self, start: int, header: FrameHeader) -> None:
         what = f"a frame of {header.items} {_CONTENTS[header.kind]}"

@@ -23,7 +23,7 @@ class JournalSettings:
     """Bytes kept before the oldest file goes.  With `"memory"` these are bytes of RAM."""
 
     retention_age_s: float = 7 * 24 * 3600.0
-    """Age at which a file goes, counted from its newest message, see [Clocks](#clocks)."""
+    """Age at which a file goes, counted from its newest message or record of a delivery, see [Clocks](#clocks)."""
 
     group_commit_ms: Annotated[float, Allowed(0, 1000)] = 2.0
     """How long acknowledgements may wait to share one sync.  Higher saves syncs, lower answers sooner."""
