@@ -65,7 +65,7 @@ EXECUTED = {
     ("interworking.md", "sterna interwork"): f"{_SHELL}test_a_broker_is_joined_by_the_command_of_the_page",
     ("adaptation.md", "head"): f"{_SHELL}test_files_of_adaptation_are_made_and_checked",
     ("adaptation.md", "sterna worker"): f"{_SHELL}test_files_of_adaptation_are_made_and_checked",
-    ("operating.md", "python3 -m venv"): f"{_SERVICES}test_a_node_becomes_a_service",
+    ("operating.md", "/usr/bin/python3 -m venv"): f"{_SERVICES}test_a_node_becomes_a_service",
     ("contrib/README.md", "install -m"): f"{_SERVICES}test_workers_and_coordinators_become_services",
     ("experiments.md", "about ="): f"{_SHELL}test_the_scenario_of_the_page_is_one",
 }
