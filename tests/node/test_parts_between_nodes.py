@@ -167,6 +167,88 @@ def test_a_reader_that_was_killed_has_the_answer_again(is_checkpointed: bool) ->
     assert [message.payload for message in found] == [b"1.0", b"3.0", b"5.0", b"13.0"]
 
 
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_what_a_node_said_that_stays_away_counts_after_a_restart_of_the_reader(is_checkpointed: bool) -> None:
+    town = row()
+    watcher = town["a"].resume("watcher")
+    watcher.subscribe("$SUM/room/+", 1)
+    publisher = town["c"].join("publisher")
+    publisher.publish("room/1", b"2", 1)
+    town["b"].join("other").publish("room/2", b"4", 1)
+    town.pass_time(0.2)
+    publisher.publish("room/2", b"8", 1)  # of two nodes
+    town.pass_time(1)
+    assert last(watcher) == b"10.0"
+    town.kill("c")
+    for _ in range(2):
+        if is_checkpointed:
+            town["a"].checkpoint()
+        town.kill("a")
+        town.start("a")
+        town.connect("ab")
+        town.pass_time(3)
+    town["a"].join("here").publish("room/a", b"1", 1)
+    town.pass_time(1)
+    assert last(town["a"].resume("watcher")) == b"11.0"
+    town.start("c")
+    town.connect("bc")
+    town.pass_time(1)
+    assert away_at(town, "a") == []
+    town["c"].join("publisher").publish("room/1", b"3", 1)
+    town.pass_time(1)
+    assert last(town["a"].resume("watcher")) == b"12.0"
+    town["a"].checkpoint()
+    town.kill("a")
+    town.start("a")
+    assert away_at(town, "a") == [], "it was there when the node was killed"
+
+
+def away_at(town: FaultyTown, name: str) -> list[str]:
+    (part,) = town[name].broker.routes.computations.parts
+    return [away[0] for away in part.away]
+
+
+@pytest.mark.parametrize("how", ["planned", "pulled"])
+def test_what_a_node_said_that_stays_away_goes_along_with_the_client(how: str) -> None:
+    town = row()
+    watcher = town["a"].resume("watcher")
+    watcher.subscribe("$SUM/room/+", 1)
+    town["c"].join("publisher").publish("room/1", b"2", 1)
+    town["a"].join("here").publish("room/a", b"1", 1)
+    town.pass_time(1)
+    assert last(watcher) == b"3.0"
+    town.kill("c")
+    if how == "planned":
+        town["a"].network.moving.plans.move(b"watcher", "b")
+    else:
+        watcher.vanish()
+    town.pass_time(1)
+    watcher = town["b"].resume("watcher")
+    town["b"].join("there").publish("room/b", b"4", 1)
+    town.pass_time(3)
+    assert last(watcher) == b"7.0"
+
+
+def test_what_a_node_said_that_stays_away_expires_after_a_restart_too() -> None:
+    town = short_lived(expiry_s=20.0)
+    watcher = town["a"].resume("watcher")
+    watcher.subscribe("$SUM/room/+", 1)
+    town["c"].join("publisher").publish("room/c", b"1", 1)
+    town.pass_time(0.5)
+    town.kill("c")
+    town.kill("a")
+    town.start("a")
+    town.connect("ab")
+    town.pass_time(2.5)
+    here = town["a"].join("here")
+    here.publish("room/a", b"10", 1)
+    assert last(town["a"].resume("watcher")) == b"11.0"
+    town.pass_time(20)
+    here.publish("room/a", b"20", 1)
+    assert last(town["a"].resume("watcher")) == b"20.0"
+    assert away_at(town, "a") == []
+
+
 def test_a_publisher_that_goes_to_another_node_when_its_own_dies() -> None:
     town = row()
     watcher = town["a"].join("watcher")
@@ -194,14 +276,14 @@ def test_a_publisher_that_goes_to_another_node_when_its_own_dies() -> None:
     assert last(watcher) == b"117.0"
 
 
-def short_lived(names: str = "abc") -> FaultyTown:
-    """Values count for five seconds."""
+def short_lived(names: str = "abc", expiry_s: float = 5.0) -> FaultyTown:
+    """Values count for a few seconds."""
     town = row("")
     for name in names:
         town.add(name)
         computations = town[name].broker.routes.computations
-        computations._settings = computations.parts._settings = replace(computations._settings, expiry_s=5.0)
-        town[name].network._partials._asked._expiry_s = 5.0
+        computations._settings = computations.parts._settings = replace(computations._settings, expiry_s=expiry_s)
+        town[name].network._partials._asked._expiry_s = expiry_s
     town.connect(*map("".join, itertools.pairwise(names)))
     return town
 

@@ -34,6 +34,7 @@ from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE, is_reserved
 from sterna.operators.errors import ExpressionError
 from sterna.operators.grammar import is_expression
+from sterna.operators.part_merging import AwayPart
 from sterna.vocabulary.bounds import OWNER_NUMBER_MAX
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp
@@ -246,6 +247,8 @@ class Replay:
             self._state.routes.computations.recovery.said(key, *fields)
         elif kind == SessionEvent.WINDOWS:
             self._state.routes.computations.recovery.windows_ended(key, *fields)
+        elif kind == SessionEvent.AWAY:
+            self._state.routes.computations.recovery.nodes_away(key, msgspec.convert(fields[0], list[AwayPart]))
         elif kind == SessionEvent.PART:
             self._part(key, *fields)
         elif session is not None:

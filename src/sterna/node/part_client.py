@@ -169,6 +169,8 @@ class PartsAsked:
             merge = asked.part.merge
             if merge is not None and merge.leave_out(node):
                 self._left_out(asked, node)
+            if merge is not None and merge.lost(node, int(self._broker.wall * 1e6)):
+                self._broker.routes.computations.away_changed(asked.part)
             self._moved(asked)
         self._at(self._expiry_s, partial(self._still_away, node))
 
@@ -177,9 +179,6 @@ class PartsAsked:
             return
         self._away.pop(node, None)
         for asked in self._by_number.values():
-            merge = asked.part.merge
-            if merge is not None and not self._post.can_reach(node):
-                merge.forget(node)
             gathered = asked.part.gathered
             if gathered is not None and not self._post.can_reach(node):
                 gathered.remotes.pop(node, None)
@@ -192,7 +191,7 @@ class PartsAsked:
             self._write(node, [Unwanted([told.number])])
             return
         part, merge = asked.part, asked.part.merge
-        is_first = node not in merge.remotes
+        is_first, was_away = node not in merge.remotes, node in merge.away
         number = (epoch, told.count)
         try:
             moved = merge.came(node, number, bool(told.flags & FULL), told.aggregate, told.claims, told.apart)
@@ -203,6 +202,8 @@ class PartsAsked:
             if node not in asked.again:
                 self._ask(asked, node)
             return
+        if was_away and node not in merge.away:
+            self._broker.routes.computations.away_changed(part)
         if told.flags & FULL:
             asked.again.pop(node, None)
         if told.flags & MORE:

@@ -7,6 +7,8 @@ one instant, that of the place whose name comes last).  Until both do, there is 
 
 from __future__ import annotations
 
+from typing import Any
+
 from sterna.operators.aggregates import Aggregate, aggregate_of, from_wire
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression, Operator
@@ -15,6 +17,10 @@ from sterna.operators.settings import OperatorSettings
 from sterna.operators.spatial import spatial_of
 from sterna.operators.split import halves
 from sterna.operators.stages import Counts, Outgrown, Stage
+
+#: A place that cannot be reached, since which microsecond, and what it said last: the number of that (see `Remote`),
+#: its aggregate, the topics in it, and when which topics kept apart said what, as far as nobody has newer values.
+AwayPart = tuple[str, int, int, int, Any, list[bytes], list[tuple[bytes, int, float | None]]]
 
 
 class Remote:
@@ -41,6 +47,7 @@ class Merge:
         "_alone",
         "_claimed",
         "_counts",
+        "_expiry_us",
         "_joint",
         "_newest",
         "_others",
@@ -48,6 +55,7 @@ class Merge:
         "_place",
         "_topics_max",
         "asks",
+        "away",
         "remotes",
     )
 
@@ -56,6 +64,7 @@ class Merge:
         self._place = place
         self._counts = Counts()
         self._topics_max = settings.topics
+        self._expiry_us = settings.expiry_us
         self.remotes: dict[str, Remote] = {}
         #: Topic -> the one other place whose aggregate has it.
         self._claimed: dict[bytes, str] = {}
@@ -67,6 +76,8 @@ class Merge:
         self._alone = True
         #: Place -> topics it must keep apart; the sender of that request removes the entry.
         self.asks: dict[str, list[bytes]] = {}
+        #: Places that cannot be reached and have said something -> since which microsecond.
+        self.away: dict[str, int] = {}
         self.own_apart(list(own.apart.held))
 
     @property
@@ -90,6 +101,9 @@ class Merge:
 
     def answer(self, time_us: int) -> float | None:
         """Of everything that counts now; OverflowError if it is beyond what a double can say."""
+        if self.away:
+            for place in [place for place, since_us in self.away.items() if since_us + self._expiry_us <= time_us]:
+                self.forget(place)
         if self._others is None:
             self._others = aggregate_of(self._own.aggregate)
             for remote in self.remotes.values():
@@ -149,6 +163,7 @@ class Merge:
             else:
                 remote.claims, remote.pending, remote.left_out = before.claims, before.pending, before.left_out
         self.remotes[place] = remote
+        self.away.pop(place, None)
         self._others = None
         moved = wire != (aggregate_of(self._own.aggregate).to_wire() if before is None else before.wire)
         moved = moved or bool(claims) or (before is not None and before.left_out)
@@ -215,8 +230,36 @@ class Merge:
         self._others = None
         return True
 
+    # -- places that cannot be reached --
+
+    def lost(self, place: str, now_us: int) -> bool:
+        """True if it has said something, which goes on counting: that is to outlive this process."""
+        is_news = place in self.remotes and place not in self.away
+        if is_news:
+            self.away[place] = now_us
+        return is_news
+
+    def parts_away(self) -> list[AwayPart]:
+        """Nobody can ask for these again."""
+        held, values = self._newest.items(), self._joint.values
+        found: list[AwayPart] = []
+        for place, since_us in self.away.items():
+            remote = self.remotes[place]
+            apart = [(topic, time_us, values.get(topic)) for topic, (time_us, newest) in held if newest == place]
+            found.append((place, since_us, *remote.number, remote.wire, sorted(remote.claims), apart))
+        return found
+
+    def remember(self, part: AwayPart) -> None:
+        """It was away before this process, or where the subscriber comes from.  May raise StateError or Outgrown."""
+        place, since_us, epoch, count, wire, claims, apart = part
+        before = self.remotes.get(place)
+        if place != self._place and (before is None or before.number < (epoch, count)):
+            self.came(place, (epoch, count), True, wire, claims, apart)
+            self.away[place] = since_us
+
     def forget(self, place: str) -> None:
         """It has been away for so long that nothing it said counts any more."""
+        self.away.pop(place, None)
         remote = self.remotes.pop(place, None)
         if remote is not None:
             self._unclaim(place, remote)

@@ -18,7 +18,7 @@ from sterna.mqtt.message import Message
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression
-from sterna.operators.part_merging import OuterEngine
+from sterna.operators.part_merging import AwayPart, OuterEngine
 from sterna.vocabulary.identity import Stamp
 
 _SNAPSHOT = tuple[int, bytes]
@@ -182,8 +182,8 @@ class Computation:
 
     def snapshot(self) -> bytes:
         if self.part is not None:
-            fields = (self.made, self.engine.snapshot(), self.said, self.part.name, self.told_us, [*self.recent])
-            return msgspec.msgpack.encode(fields)
+            known = self.made, self.engine.snapshot(), self.said, self.part.name, self.told_us, [*self.recent]
+            return msgspec.msgpack.encode((*known, self.part.away))
         made = self.published if self.passes_on else self.made
         waiting = [call.saved() for call in self.calls if call.offset >= 0]
         barrier = [] if self.gate is None else [(origin, *stamp) for origin, stamp in self.gate.barrier.items()]
@@ -193,7 +193,8 @@ class Computation:
         """May raise StateError."""
         fields = self._fields(snapshot)
         if self.part is not None:
-            self.made, engine, self.said, _, self.closed_us, recent = fields
+            self.made, engine, self.said, _, self.closed_us, recent, away = fields
+            self.part.remember(away)
         else:
             self.made, engine, waiting, barrier, recent = fields
             for offset, topic, time_us in waiting if not self.outside else ():
@@ -215,6 +216,7 @@ class Computation:
         else:
             # The operators outside the parts depend on their newest answer only.
             self.said, self.closed_us = fields[2], fields[4]
+            self.part.remember(fields[6])
 
     def _fields(self, snapshot: bytes) -> list[Any]:
         """Whole, and of the right types; those of an earlier release have fewer."""
@@ -222,7 +224,8 @@ class Computation:
             found = msgspec.msgpack.decode(snapshot, type=list[Any])
             if self.part is not None:
                 closed_us = msgspec.convert(found[4], int) if len(found) > 4 else 0
-                return [*msgspec.convert(found[:4], _MERGED), closed_us, _recent_in(found, 5)]
+                away = msgspec.convert(found[6], list[AwayPart]) if len(found) > 6 else []
+                return [*msgspec.convert(found[:4], _MERGED), closed_us, _recent_in(found, 5), away]
             waiting = msgspec.convert(found[2], list[Saved]) if len(found) > 2 else []
             barrier = msgspec.convert(found[3], _BARRIER) if len(found) > 3 else []
             return [*msgspec.convert(found[:2], _SNAPSHOT), waiting, barrier, _recent_in(found, 4)]

@@ -371,6 +371,13 @@ class Computations:
                 if computation.owed and part.merge is not None and (computation.said or part.merge.has_topics):
                     self._say_merged(computation, self._now_us(), always=False)
 
+    def away_changed(self, part: ExpressionPart) -> None:
+        """Of nodes that cannot be reached, what they said last is to outlive a crash of this one."""
+        assert self._broker is not None
+        self._broker.log.away(part.name, part.away)
+        for computation in part.computations:
+            self.changed[computation.expression.text] = computation
+
     def close_window(self, part: ExpressionPart, end_us: int) -> None:
         """All there is of it has come."""
         assert part.gathered is not None

@@ -23,6 +23,7 @@ from sterna.broker.session.publisher_sequence import number_of
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import is_reserved
 from sterna.operators.errors import StateError
+from sterna.operators.part_merging import AwayPart
 from sterna.vocabulary.identity import Identity
 
 if TYPE_CHECKING:
@@ -142,6 +143,14 @@ class ExpressionRecovery:
             self._take_own(part, taken)
             part.windows.advance(upto_us)
             self._computations.parts.changed[name] = part
+
+    def nodes_away(self, name: bytes, away: list[AwayPart]) -> None:
+        """They said this last of a part of clients here."""
+        part = self._computations.parts.get(name)
+        if part is not None:
+            part.remember(away)
+            for computation in part.computations:
+                self._computations.changed[computation.expression.text] = computation
 
     def _take_own(self, part: ExpressionPart, upto: int) -> None:
         coming = part.coming

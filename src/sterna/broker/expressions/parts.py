@@ -23,7 +23,7 @@ from sterna.operators.errors import ExpressionError, StateError
 from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
 from sterna.operators.part_engine import PartEngine
-from sterna.operators.part_merging import Merge
+from sterna.operators.part_merging import AwayPart, Merge
 from sterna.operators.settings import OperatorSettings
 from sterna.operators.split import halves
 from sterna.operators.stages import Outgrown
@@ -61,6 +61,7 @@ class Naming(NamedTuple):
 
 class ExpressionPart:
     __slots__ = (
+        "_away",
         "awaited",
         "caught_up",
         "closed_us",
@@ -98,6 +99,8 @@ class ExpressionPart:
         self.computations: list[Computation] = []
         self.merge: Merge | None = None
         self.gathered: WindowsMerge | None = None
+        #: The last parts of nodes that could not be reached, until they are merged.
+        self._away: list[AwayPart] = []
         #: Windows up to this one have been closed here.
         self.closed_us = 0
         #: Since when clients here want it; and, if it began later than it should have for another node, since when what
@@ -136,6 +139,26 @@ class ExpressionPart:
             self.gathered = WindowsMerge(self.windows, self.settings)
         elif self.topics is not None:
             self.merge = Merge(self.topics, place, self.settings)
+            away, self._away = self._away, []
+            self.remember(away)
+
+    @property
+    def away(self) -> list[AwayPart]:
+        """The last parts of nodes that cannot be reached."""
+        return self._away if self.merge is None else self.merge.parts_away()
+
+    def remember(self, away: list[AwayPart]) -> None:
+        """It counts here, as it did before a crash or at another node."""
+        if self.merge is None:
+            self._away = away
+            return
+        for part in away:
+            try:
+                self.merge.remember(part)
+            except StateError:
+                continue  # damaged, or of another release: that node counts once it can be reached
+            except Outgrown as reason:
+                self.stop(str(reason))
 
     @property
     def is_wanted(self) -> bool:

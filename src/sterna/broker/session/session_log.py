@@ -17,6 +17,7 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.subscriptions import Grant, Subscription, subscription_fields
 from sterna.journal.session_state import will_fields
+from sterna.operators.part_merging import AwayPart
 from sterna.vocabulary.identity import Identity, Stamp
 
 
@@ -48,6 +49,7 @@ class SessionEvent(IntEnum):
     RESULT = 23
     BEGAN = 24
     WINDOWS = 26
+    AWAY = 27
     EVACUATED = 30
     CLOCK = 31
     RUNNING = 32
@@ -144,6 +146,11 @@ class SessionLog:
         """Another node (or, without a name, clients here) wants this part of an expression, or no longer does."""
         if self.enabled:
             self._note(self._encode((SessionEvent.PART, holder, name, is_wanted, since_us)))
+
+    def away(self, part: bytes, away: list[AwayPart]) -> None:
+        """These nodes cannot be reached, and said this last of a part."""
+        if self.enabled:
+            self._note(self._encode((SessionEvent.AWAY, part, away)))
 
     def touched(self, session: Session) -> None:
         if session.expiry_s and self.enabled:

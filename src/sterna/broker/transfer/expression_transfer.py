@@ -276,6 +276,8 @@ def _adopt(broker: BrokerParts, computation: Computation, state: bytes | None) -
         return
     try:
         computation.adopt(state)
+        if computation.part is not None:
+            computations.parts.has_moved(computation.part)
     except StateError as error:
         computation.engine = computations.engine_of(computation)
         computations.tell_anew(computation, str(error))
