@@ -156,21 +156,25 @@ def test_a_process_is_known_by_its_start_not_by_its_number(tmp_path: Path) -> No
         assert not asyncio.run(known.is_alive())
 
 
-def test_a_node_that_owes_something_is_started_when_the_other_is_back_and_not_for_strangers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("back", ["serving", "starting", "stuck"])
+def test_a_node_that_owes_something_is_started_when_the_other_is_back_and_not_for_strangers(
+    tmp_path: Path, back: str
+) -> None:
+    """Without what it is owed that one may not get as far as to serve."""
     one = keeper(tmp_path / "w", TRUE, FALSE)
     one.life.owed = {"away"}
 
     async def work() -> None:
         states = []
-        for name in ("stranger", "away"):
-            one.serves(name)
+        for name, state in (("stranger", "serving"), ("away", "off"), ("away", back)):
+            one.heard_of(name, state)
             await one.look()
             states.append(one.state)
-        assert states == [WorkerNodeState.OFF, WorkerNodeState.DRAINING]
+        assert states == [WorkerNodeState.OFF, WorkerNodeState.OFF, WorkerNodeState.DRAINING]
 
     run(work)
     assert one._back() == {"away"}
-    one._served_at["away"] -= 60
+    one._reads_at["away"] -= 60
     assert one._back() == frozenset()
 
 

@@ -43,6 +43,8 @@ class WorkerNodeState(StrEnum):
     """It would not start or stop: an operator's."""
 
 
+READING = frozenset({WorkerNodeState.STARTING, WorkerNodeState.SERVING, WorkerNodeState.STUCK})
+"""It reads what it is owed, or waits for it: without that it may not get ready."""
 RUNNING = frozenset({WorkerNodeState.SERVING, WorkerNodeState.LEAVING, WorkerNodeState.DRAINING})
 
 

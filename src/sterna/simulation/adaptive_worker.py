@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sterna.adaptation.draining import DrainAction, DrainEvent, DrainingTuning, Facts, NodeLife
 from sterna.adaptation.orders import NOBODY, Authority, OrderDesk
-from sterna.adaptation.picture import WorkerNodeState
+from sterna.adaptation.picture import READING, WorkerNodeState
 from sterna.adaptation.serving import ServedTopic, ServedTotals, ServingRates, served_flows
 from sterna.adaptation.topics import REPORTS
 from sterna.adaptation.words import (
@@ -167,7 +167,7 @@ class RunningWorker:
             wanted=worker.fixed or file.wanted,
             terminated=file.terminated,
         )
-        self.served_at: dict[str, float] = {}
+        self.reads_at: dict[str, float] = {}
         self.coordinator_heard_at = now
         self._undone: list[DrainAction] = []
         self._looks = 0
@@ -243,7 +243,7 @@ class RunningWorker:
 
     def _back(self) -> frozenset[str]:
         now = self.kernel.now
-        return frozenset(name for name in self.life.owed if now - self.served_at.get(name, -HEARD_S - 1) <= HEARD_S)
+        return frozenset(name for name in self.life.owed if now - self.reads_at.get(name, -HEARD_S - 1) <= HEARD_S)
 
     # -- deeds --
 
@@ -316,8 +316,8 @@ class RunningWorker:
             self.coordinator_heard_at = now
         elif isinstance(word, Order):
             self._ordered(word, letter.sender)
-        elif isinstance(word, WorkerReport) and word.state == WorkerNodeState.SERVING.value:
-            self.served_at[letter.sender] = now
+        elif isinstance(word, WorkerReport) and word.state in READING:
+            self.reads_at[letter.sender] = now
 
     def _ordered(self, order: Order, leader: str) -> None:
         answer = self._desk.came(order, leader, self.kernel.now)

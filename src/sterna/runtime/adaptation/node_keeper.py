@@ -17,7 +17,7 @@ import msgspec
 
 from sterna.adaptation.draining import DrainAction, DrainEvent, DrainingTuning, Facts, NodeLife
 from sterna.adaptation.orders import Authority
-from sterna.adaptation.picture import WorkerNodeState
+from sterna.adaptation.picture import READING, WorkerNodeState
 from sterna.adaptation.serving import ServedTopic, ServedTotals, ServingRates, served_flows
 from sterna.adaptation.words import SERVED_MAX, Served, ServedFlow
 from sterna.migration.gateway_moves import GatewayPage
@@ -79,8 +79,8 @@ class NodeKeeper:
         )
         self.seen = NodeLook()
         self.trouble = ""
-        self._served_at: dict[str, float] = {}
-        """Nodes that this one owes something -> when they were last heard to serve."""
+        self._reads_at: dict[str, float] = {}
+        """Nodes that this one owes something -> when they last served, or got ready for it."""
         self.coordinator_heard_at = now
         self.reported = True
         """False: something happened that is to be reported at once."""
@@ -132,15 +132,15 @@ class NodeKeeper:
                 self._complain(str(error))
             return NodeLook(Facts(alive=True, sessions=1, coordinator_heard_at=self.coordinator_heard_at))
 
-    def serves(self, node: str) -> None:
-        """A node was heard to serve."""
-        if node in self.life.owed:
-            self._served_at[node] = time.monotonic()
+    def heard_of(self, node: str, state: str) -> None:
+        """By the worker of that node."""
+        if node in self.life.owed and state in READING:
+            self._reads_at[node] = time.monotonic()
 
     def _back(self) -> frozenset[str]:
         """Those heard lately: one that is away again is not to start this node."""
         now = time.monotonic()
-        return frozenset(name for name, at in self._served_at.items() if now - at <= HEARD_S)
+        return frozenset(name for name, at in self._reads_at.items() if now - at <= HEARD_S)
 
     async def _see_running(self) -> NodeLook:
         ready = await self._admin.is_ready()

@@ -205,8 +205,8 @@ class WorkerServer:
             self.client.found(word)
         elif isinstance(word, Order):
             self._ordered(letter, word)
-        elif isinstance(word, WorkerReport) and word.state == WorkerNodeState.SERVING.value:
-            self.keeper.serves(letter.sender)
+        elif isinstance(word, WorkerReport):
+            self.keeper.heard_of(letter.sender, word.state)
 
     def _ordered(self, letter: SignedWord, order: Order) -> None:
         answer = self.desk.came(order, letter.sender, time.monotonic())
