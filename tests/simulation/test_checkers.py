@@ -11,6 +11,7 @@ from sterna.simulation.machine import OutOfTurn
 from sterna.simulation.network_checkers import lacked_by, waited_long_enough
 from sterna.simulation.records import LastWill, Publication, ReceivedDelivery, Records, Span
 from sterna.simulation.world import new_world
+from sterna.vocabulary.identity import Stamp
 
 
 class History:
@@ -396,4 +397,24 @@ def test_a_node_lacks_what_it_wants_of_another_and_has_not_read_and_nothing_else
     heal()
     town.wait_until_in_step()
     assert lacked_by(reader, origin) == []
+    assert town.end() == []
+
+
+def test_a_node_does_not_lack_what_a_session_had_before_it_came_there() -> None:
+    town = Town(2, "subscription-flooding", "static")
+    town.begin()
+    origin, reader = town.machine("node1"), town.machine("node2")
+    heal = town.scene.network.partition([["node1"], ["node2"]])
+    town.publishers["node1"].publish(b"t/1", 1)
+    town.scene.run(1.0)
+    assert len(lacked_by(reader, origin)) == 1
+    assert origin.running is not None
+    assert reader.running is not None
+    journal = origin.running.broker.journal
+    barrier = reader.running.broker.sessions[b"node2s"].barrier
+    barrier["node1"] = Stamp(journal.epoch, journal.next_offset - 1)
+    assert lacked_by(reader, origin) == []
+    del barrier["node1"]
+    heal()
+    town.wait_until_in_step()
     assert town.end() == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from sterna.broker.broker import Broker
 from sterna.broker.delivery.journal_pages import read_own
 from sterna.simulation.machine import SimulatedMachine
 from sterna.simulation.records import ReceivedDelivery, Records, Violation, identity_of
+from sterna.vocabulary.identity import BEFORE_ALL, Stamp
 
 #: How long a node waits for messages of another one that come before those it could go on with.
 WAIT_S = 10.0
@@ -52,6 +54,7 @@ def everybody_in_step(machine: SimulatedMachine, names: list[str]) -> list[Viola
 def lacked_by(reader: SimulatedMachine, origin: SimulatedMachine) -> list[str]:
     """The identities of messages that entered at a node, and that another one wants and has not read.
 
+    A session that came there from elsewhere has had what its barrier says, though its new node has not read that.
     A node that is not in step need not lack any: it may be about to ask, and be told that there is nothing more.
     """
     ours = origin.running.node.network if origin.running is not None else None
@@ -59,10 +62,22 @@ def lacked_by(reader: SimulatedMachine, origin: SimulatedMachine) -> list[str]:
     if ours is None or theirs is None:
         return []
     assert origin.running is not None
+    assert reader.running is not None
     after = theirs.router.streams.vector.get(origin.name) or ours.reading_begins(theirs.age())
     journal = origin.running.broker.journal
     found = read_own(journal, after, ours.frontier(), theirs.filters(), reader.name).messages
-    return [identity_of(message.payload) for _, _, message in found]
+    return [
+        identity_of(message.payload)
+        for epoch, sequence, message in found
+        if _is_missed(reader.running.broker, origin.name, Stamp(epoch, sequence), message.topic)
+    ]
+
+
+def _is_missed(broker: Broker, origin: str, stamp: Stamp, topic: bytes) -> bool:
+    route = broker.routes.route(topic)
+    if route.shares or route.computed or not route.deliveries:
+        return True
+    return any(stamp > session.barrier.get(origin, BEFORE_ALL) for session, _ in route.deliveries)
 
 
 def tables_without(machine: SimulatedMachine, dead: str) -> list[Violation]:
