@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sterna.journal.store import BEGINNING, Position
+from sterna.node.node import epoch_before
 from sterna.runtime.disk.session_store import SessionStore
 from sterna.vocabulary import versions
 from sterna.vocabulary.errors import JournalError
@@ -72,6 +73,15 @@ def test_starts_are_counted_durably_and_never_fall_behind_the_journal(path: Path
         assert store.next_epoch(after=7) == 8
         assert store.next_epoch(after=3) == 9
         assert store.load().epoch == 9
+
+
+def test_a_start_is_numbered_by_the_clock_and_is_newer_than_all_before_also_if_that_was_set_back(path: Path) -> None:
+    with SessionStore(path) as store:
+        assert store.next_epoch(epoch_before(0, 1000.7)) == 1000
+        assert store.next_epoch(epoch_before(1000, 1000.9)) == 1001
+        assert store.next_epoch(epoch_before(1001, 400.0)) == 1002
+        assert store.next_epoch(epoch_before(0, 400.0)) == 1003, "the journal is gone, too"
+        assert store.next_epoch(epoch_before(1003, 2000.0)) == 2000
 
 
 def test_checkpoint_and_epoch_survive_a_kill(path: Path) -> None:

@@ -21,7 +21,7 @@ from sterna.simulation.chaos import Chaos, StormPlan
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(1, 13)
+SEEDS = range(1, 31)
 STRATEGY = "subscription-flooding"
 
 Plant = Callable[[pytest.MonkeyPatch], None]

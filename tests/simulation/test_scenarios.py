@@ -6,6 +6,7 @@ import pytest
 from town import Town
 
 from sterna.simulation.links import LINK_PORT
+from sterna.simulation.machine import WALL, SimulatedMachine
 
 STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
 
@@ -39,6 +40,29 @@ def test_every_node_crashes_in_turn_and_nothing_is_lost(strategy: str) -> None:
         town.scene.run(2.5)
         town.machine(name).boot()
     assert town.end() == []
+
+
+def test_starts_are_numbered_by_the_clock_and_none_is_older_if_that_is_set_back(strategy: str) -> None:
+    town = Town(3, strategy)
+    town.begin()
+    town.publish(60, 16.0)
+    machine = town.machine("node2")
+    before = epoch(machine)
+    assert before == int(WALL + machine.clock.skew_s)
+    for skew_s in (0.0, -600.0, -600.0, 600.0, 0.0):
+        machine.clock.skew_s = skew_s
+        town.scene.run(1.0)
+        machine.kill(power=skew_s < 0)
+        town.scene.run(1.5)
+        machine.boot()
+        assert epoch(machine) == max(before + 1, int(machine.clock.wall()))
+        before = epoch(machine)
+    assert town.end() == []
+
+
+def epoch(machine: SimulatedMachine) -> int:
+    assert machine.running is not None
+    return machine.running.broker.journal.epoch
 
 
 def test_a_partition_heals_and_both_sides_catch_up(strategy: str) -> None:

@@ -21,7 +21,7 @@ from sterna.journal.settings import JournalSettings
 from sterna.node.committing import Committing
 from sterna.node.driver import Driver
 from sterna.node.housekeeping import ROUND_S, Housekeeping
-from sterna.node.node import Node
+from sterna.node.node import Node, epoch_before
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import OperatorSettings as OperatorSettings
 from sterna.simulation.attachments import AttachmentWorld, Foreign
@@ -161,6 +161,10 @@ class SimulatedMachine:
     def address(self) -> str:
         return f"{self.name}:{MQTT_PORT}"
 
+    def next_epoch(self, last: int) -> int:
+        """By its clock, as `NodeServer` gives a start its number."""
+        return self.disk.checkpoints.next_epoch(epoch_before(last, self.clock.wall()))
+
     def boot(self) -> None:
         """Start the node; if it cannot start, try again a little later, as a supervisor would."""
         if self.running is not None:
@@ -232,7 +236,7 @@ def make_lone_node(running: Running) -> Node:
         settings=machine.settings.journal,
         store=machine.disk.journal,
         saved=machine.disk.checkpoints.load(),
-        next_epoch=machine.disk.checkpoints.next_epoch,
+        next_epoch=machine.next_epoch,
         authenticator=Authenticator(),
         access=AccessList([], "allow"),
         world=running,
