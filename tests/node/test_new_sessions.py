@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from broker.lone_node import Client
-from broker.noted import RECORDED, deliveries
+from broker.noted import RECORDED, deliveries, records
 from conformance.packets import Connack, Connect, Disconnect, Publish
 from node.joined_nodes import JoinedNode, Town
 from node.test_barriers import absorb
 from sterna.broker.beginning import fenced_key, owner_of
 from sterna.migration.messages import HandOverAck, HandOverPage, HandOverWanted
+from sterna.node.feed_records import RECORD_TABLES
 from sterna.node.node_move_host import NodeMoveHost
+from sterna.pipeline.audit.subscription_intervals import intervals
+from sterna.vocabulary.identity import Stamp
 
 AWAY_S = 15
 
@@ -589,3 +594,50 @@ def test_nor_is_anything_at_qos_0(strategy: str) -> None:
         publisher.publish("zero", b"%d" % number, 0)
     town.settle()
     assert subscriber.payloads() == [b"%d" % number for number in range(5)]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_nodes_note_of_both_sessions_leaves_no_message_between_them(qos: int, crashes: bool) -> None:
+    """Each was expected by the old session, or is by the new one."""
+    town = row(kind=NotingTown)
+    client, publisher = new_session(town, qos)
+    others = town["B"].join("q")
+    for number in range(5):
+        publisher.publish("t/1", b"cut off %d" % number, 2)
+        others.publish("t/2", b"at the other side %d" % number, 2)
+    if crashes:
+        town.crash("A")
+        town.connect("AB")
+        publisher = town["A"].join("p")
+    else:
+        town.connect("AB")
+    town.pass_time(5)
+    assert left_over(town) == []
+    publisher.publish("t/1", b"afterwards", 2)
+    parts = client_intervals(town, "c")
+    (old,), (new,) = ([one for one in parts if one["node"] == name] for name in "AC")
+    assert old["went"] == new["came"]
+    assert [one["over"] for one in (old, new)] == ["moved", None]
+    for origin in "AB":
+        journal = town[origin].broker.journal
+        stamps = [Stamp(journal.epoch_of(offset), offset) for offset in range(journal.next_offset)]
+        own = [stamp for stamp in stamps if (one := journal.read(stamp.sequence)) is not None and one.identity is None]
+        assert len(own) > 4
+        reached, after = (Stamp(**dict(vector)[origin]) for vector in (old["reached"], new["after"]))
+        assert [stamp for stamp in own if reached < stamp <= after] == []
+    assert client.messages() or not qos
+
+
+def client_intervals(town: Town, client: str) -> list[dict[str, Any]]:
+    """As an audit makes them of what the nodes have noted."""
+    noted = {name: [{**one, "node": name} for one in records(node, "sessions")] for name, node in town.nodes.items()}
+    lives: dict[str, dict[int, float]] = {name: {} for name in noted}
+    for name, rows in noted.items():
+        for one in rows:
+            lives[name][one["node_epoch"]] = one["at"].timestamp()
+    found: list[dict[str, Any]] = []
+    for rows in noted.values():
+        if mine := [one for one in rows if one["client"] == client]:
+            found += intervals(pa.Table.from_pylist(mine, RECORD_TABLES["sessions"]), lives).to_pylist()
+    return found

@@ -4,6 +4,7 @@ audit accounts for every message."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import time
@@ -35,6 +36,7 @@ ARRIVAL_S = 180.0
 PUBLISHERS = ("a", "c")
 VICTIM = "b"
 SEGMENT_BYTES = 8 * 1024 * 1024
+IMPATIENT = "[migration]\nowner_absent_s = 2\n"
 
 
 async def open_(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -44,8 +46,12 @@ async def open_(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamW
 class Travellers:
     """A third plain MQTT 3.1.1, a third plain MQTT 5, a third behind a gateway; QoS 0, 1 and 2 among all of them."""
 
-    def __init__(self, network: AuditedNetwork, gateway: LiveGateway, dice: random.Random) -> None:
+    def __init__(
+        self, network: AuditedNetwork, gateway: LiveGateway, dice: random.Random, *, have_new_sessions: bool
+    ) -> None:
+        """`have_new_sessions`: the node is away until its clients are given new sessions elsewhere."""
         self._network = network
+        self._have_new_sessions = have_new_sessions
         self._dice = dice
         self._addresses = {name: node.address for name, node in network.nodes.items()}
         self._gateway = gateway.address
@@ -74,6 +80,8 @@ class Travellers:
         await asyncio.to_thread(self._network[VICTIM].kill)
         self.killed_at = time.time()
         await asyncio.sleep(1.0)
+        if self._have_new_sessions:
+            await asyncio.to_thread(wait_until, self._given_new_sessions, "its clients have new sessions")
         await asyncio.to_thread(self._network[VICTIM].launch)
         await asyncio.to_thread(wait_until, self._network[VICTIM].is_up, "the node is back", START_S)
         self._down = None
@@ -112,6 +120,10 @@ class Travellers:
                 mover.go(self._addresses[target])
                 self.moved += 1
             await asyncio.sleep(1 / MOVES_PER_S)
+
+    def _given_new_sessions(self) -> int:
+        pages = [json.loads(self._network[name].ask("/migrations")[1]) for name in PUBLISHERS]
+        return sum(page["counters"]["new_sessions"] for page in pages)
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         """Or the test runs into its time-out."""
@@ -153,11 +165,16 @@ async def live(travellers: Travellers) -> None:
         await travellers.leave()
 
 
-def test_travelling_clients_lose_nothing_and_the_audit_knows(spark: SparkSession, tmp_path: Path) -> None:
-    with AuditedNetwork(tmp_path, segment_bytes=SEGMENT_BYTES) as network:
+@pytest.mark.parametrize("have_new_sessions", [False, True])
+def test_travelling_clients_lose_nothing_and_the_audit_knows(
+    spark: SparkSession, tmp_path: Path, have_new_sessions: bool
+) -> None:
+    """On a busy machine some may have new sessions without being made to."""
+    more = IMPATIENT if have_new_sessions else ""
+    with AuditedNetwork(tmp_path, more, segment_bytes=SEGMENT_BYTES) as network:
         ports = [node.port for node in network.nodes.values()]
         with LiveGateway(tmp_path / "gateway", ports) as gateway:
-            travellers = Travellers(network, gateway, random.Random(1))
+            travellers = Travellers(network, gateway, random.Random(1), have_new_sessions=have_new_sessions)
             asyncio.run(live(travellers))
         at_qos_0 = [mover for mover in travellers.movers if not travellers.qos[mover.name]]
         # At QoS 0 a node that was killed does not know what it had sent; its clients do.
@@ -177,7 +194,9 @@ def test_travelling_clients_lose_nothing_and_the_audit_knows(spark: SparkSession
     assert travellers.moved > 20
     assert travellers.ordered > 20
     lost = {mover.name: travellers.missing(mover) for mover in travellers.movers if travellers.qos[mover.name]}
-    assert {name: missing for name, missing in lost.items() if missing} == {}
+    # Sent at QoS 2 when its node was killed: only the client knows, and does not ask its new session.
+    in_doubt = {row.client: row.reasons.get("owned-elsewhere", 0) for row in rows if row.qos == 2}
+    assert {name: missing for name, missing in lost.items() if len(missing) > in_doubt.get(name, 0)} == {}
     twice = {mover.name: travellers.repeated(mover) for mover in travellers.movers if travellers.qos[mover.name] == 2}
     assert {name: count for name, count in twice.items() if count} == {}
     repeated = {mover.name: travellers.unexplained(mover) for mover in at_qos_0}

@@ -309,8 +309,8 @@ class SessionLifecycle:
             self._log.closed(session)
         self.schedule_session(session)
 
-    def end_session(self, session: Session) -> None:
-        """The session is over: forget it and all it held."""
+    def end_session(self, session: Session, *, goes_on: bool = False) -> None:
+        """The session is over: forget it and all it held.  `goes_on`: another one has that, and this has been noted."""
         if self._sessions.get(session.client_id) is not session:
             return
         will = session.will
@@ -318,20 +318,20 @@ class SessionLifecycle:
         if will is not None:
             self.publish_will(session, will)  # at the latest now [MQTT-3.1.3-9]
         self.take_apart(session)
+        if self.records is not None and not goes_on:
+            self.records.ended(session)
         self._log.forgotten(session)
         if self.keeper is not None:
             self.keeper.ended(session)
 
-    def take_apart(self, session: Session, *, moved: int | None = None) -> None:
-        """The rest of a session that is no longer known here; `moved` is its number where it goes on."""
+    def take_apart(self, session: Session) -> None:
+        """The rest of a session that is no longer known here."""
         self._deadlines.cancel(self._looks.pop(session.client_id, None))
         shares = [share for key in session.shares if (share := self._routes.share(key)) is not None]
         for topic_filter in list(session.subscriptions):
             self._routes.unsubscribe(session, topic_filter)
         for share in shares:
             self._delivery.offer_to_members(share)
-        if self.records is not None:
-            self.records.ended(session, moved)
         session.outbox.detach()
         session.let_go()
 

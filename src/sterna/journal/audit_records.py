@@ -20,7 +20,7 @@ class SessionRecord(NamedTuple):
     """Something that happened to a session, or to the node: then `client` is empty."""
 
     what: str
-    """started | opened | closed | ended | moved | subscribed | stands | carried | arrived | unsubscribed; see
+    """started | opened | closed | ended | moved | subscribed | stands | carried | arrived | began | unsubscribed; see
     `broker/delivery/delivery_audit.py`."""
     at: float
     client: bytes = b""
@@ -33,7 +33,7 @@ class SessionRecord(NamedTuple):
     """The part of its filter that the client may read, if not everything: see `Permissions.reading`."""
     vector: Mapping[str, Stamp] | None = None
     number: int | None = None
-    """Of one that moved or arrived: under which number another node came to own it."""
+    """Of one that moved, arrived or began: under which number another node came to own it."""
 
 
 class DeliveryRecord(NamedTuple):

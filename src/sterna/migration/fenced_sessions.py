@@ -213,7 +213,10 @@ class FencedSession:
         else:
             self._host.counters.handed_over += left
         session_transfer.barriers_of(self._broker).unwatch(self.session.client_id)
-        self._broker.lifecycle.end_session(self.session)
+        if not is_lost and self._broker.records is not None:
+            _, number = self.session.leaving or self._directory.get(self.client)
+            self._broker.records.moved(self.session, number, self._upto or None)
+        self._broker.lifecycle.end_session(self.session, goes_on=not is_lost)
         self._forget(self)
 
 
@@ -319,6 +322,6 @@ class FencedSessions:
                 broker.routes.subscribe(kept, subscription)
         session_transfer.raise_barrier(broker, kept)
         session_transfer.watch(broker, kept)
+        session_transfer.end_fenced(broker, session, kept, owner, number)
         broker.log.imported(kept)
-        session_transfer.end_moved(broker, session, owner, number)
         self._begin(kept)

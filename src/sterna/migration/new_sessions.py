@@ -86,7 +86,7 @@ class NewSessions:
                 continue
             if beginning.opening:  # it is not known any more who had heard of them
                 for name in sorted(beginning.opening):
-                    beginning.begins(name, _later(self._host.heard_up_to(), session.barrier))
+                    self._hears_from(session, beginning, name, self._host.heard_up_to())
                 self._broker.log.began(session)
             if beginning.left_to_old:
                 self._waiting[session.client_id] = None
@@ -198,9 +198,16 @@ class NewSessions:
     def _hears(self, session: Session, topic_filter: bytes, vector: VersionVector) -> None:
         beginning = session.beginning
         if beginning is not None and self._broker.sessions.get(session.client_id) is session:
-            beginning.begins(topic_filter, _later(vector, session.barrier))  # it bars what was before
+            self._hears_from(session, beginning, topic_filter, vector)
             if not beginning.opening:
                 self._broker.log.began(session)
+
+    def _hears_from(self, session: Session, beginning: Beginning, topic_filter: bytes, vector: VersionVector) -> None:
+        since = _later(vector, session.barrier)  # it bars what was before
+        beginning.begins(topic_filter, since)
+        may_follow = session.number == beginning.number and not beginning.taken_over and not beginning.is_clean
+        if self._broker.records is not None and may_follow:
+            self._broker.records.began(session, topic_filter, since, beginning.number)
 
     def node_found(self, origin: str) -> None:
         """From what it answers now on, new sessions hear it at QoS 2 too: old sessions were left before that."""

@@ -10,15 +10,16 @@ record, and sessions that live on are sent the message again.
     closed        it has lost it                       unsubscribed
     subscribed    every message of this node after     ended         the session, and what it had subscribed to
                   the vector is to come                moved         the same: it goes on at another node
-    arrived       a subscription of a session that
-                  came from another node, which had
-                  what comes before the vector
+    arrived       a subscription of a session that      began        a subscription of a session that took the place
+                  came from another node, which had                  of one at a node that was away, which is in charge
+                  what comes before the vector                       of what comes before the vector
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from sterna.broker.beginning import owner_of
 from sterna.broker.clock import BrokerClock
 from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.delivery.encoding import Encodings
@@ -57,15 +58,15 @@ class DeliveryNotes:
         vector: VersionVector | None = None,
         number: int | None = None,
     ) -> None:
+        client, _ = owner_of(session.client_id)  # a fenced session goes on as what it was
         if subscription is None:
-            who = (session.client_id, session.life)
-            record = SessionRecord(what, self._clock.wall, *who, vector=vector, number=number)
+            record = SessionRecord(what, self._clock.wall, client, session.life, vector=vector, number=number)
         else:
             s, rules = subscription, _rules(session)
             record = SessionRecord(
                 what,
                 self._clock.wall,
-                session.client_id,
+                client,
                 session.life,
                 s.topic_filter,
                 s.qos,
@@ -94,15 +95,24 @@ class DeliveryNotes:
     def closed(self, session: Session) -> None:
         self._note("closed", session)
 
-    def ended(self, session: Session, moved: int | None = None) -> None:
-        """Or moved, under this number."""
-        self._note("ended" if moved is None else "moved", session, vector=dict(self.vector), number=moved)
+    def ended(self, session: Session) -> None:
+        self._note("ended", session, vector=dict(self.vector))
+
+    def moved(self, session: Session, number: int, vector: VersionVector | None = None) -> None:
+        """Under this number; it had what comes before the vector, or before now."""
+        self._note("moved", session, vector=dict(self.vector if vector is None else vector), number=number)
 
     def arrived(self, session: Session, vector: VersionVector) -> None:
         """With everything it was owed: what comes after the vector, it hears here."""
         session.life = self.next_life()
         for subscription in session.subscriptions.values():
             self._note("arrived", session, subscription, dict(vector), session.number)
+
+    def began(self, session: Session, topic_filter: bytes, vector: VersionVector, number: int) -> None:
+        """It took the place of another one, under this number, and hears this from here on."""
+        subscription = session.subscriptions.get(topic_filter)
+        if subscription is not None:
+            self._note("began", session, subscription, dict(vector), number)
 
     def subscribed(self, session: Session, subscription: Subscription, before: Subscription | None) -> None:
         """In place of `before`, if there was one.
@@ -151,7 +161,8 @@ class RecordedDelivery(Delivery):
         resent: bool = False,
         dropped: DropReason | None = None,
     ) -> None:
-        who = (session.client_id, session.life, grant.share or None)
+        client, _ = owner_of(session.client_id)
+        who = (client, session.life, grant.share or None)
         self._note_of(who, message, min(message.qos, grant.qos), resent, grant.retained, dropped)
 
     def _note_of(
@@ -256,7 +267,7 @@ class RecordedDelivery(Delivery):
         if isinstance(waiting, SharedSubscription):
             share = waiting.key
         else:
-            client, life = waiting.client_id, waiting.life
+            (client, _), life = owner_of(waiting.client_id), waiting.life
         self._journal.record_delivery(
             DeliveryRecord(
                 self._clock.wall, client, life, share, None, None, None, 0, False, False, "retention", messages

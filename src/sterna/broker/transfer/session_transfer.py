@@ -186,9 +186,21 @@ def part_from(broker: BrokerParts, session: Session, farewell: bytes) -> None:
 
 def end_moved(broker: BrokerParts, session: Session, node: str, number: int) -> None:
     if broker.sessions.get(session.client_id) is session:
-        broker.state.forget_session(session)
-        broker.lifecycle.take_apart(session, moved=number)
-        broker.log.moved(session, node, number)
+        if broker.records is not None:
+            broker.records.moved(session, number)
+        _end_here(broker, session, node, number)
+
+
+def end_fenced(broker: BrokerParts, session: Session, kept: Session, node: str, number: int) -> None:
+    """Its client is another node's; what it had goes on under another name, and in the records as before."""
+    kept.life = session.life
+    _end_here(broker, session, node, number)
+
+
+def _end_here(broker: BrokerParts, session: Session, node: str, number: int) -> None:
+    broker.state.forget_session(session)
+    broker.lifecycle.take_apart(session)
+    broker.log.moved(session, node, number)
 
 
 # -- arriving --

@@ -14,9 +14,12 @@ clients wrote down themselves:
                                    not in it, and where it is null: what came in from `stands` on
                    reached         the same at its end: what comes after these need not.  Null: what came in by `until`
                    over            null: the session goes on; "ended"; "died" with its node, with its last records
+                   turn            optional: how many sessions it has been, each taking over from the one before when
+                                   that is back: in the meantime later messages do not overtake those of that
     deliveries     node, client, session, share    to whom; the shared subscription it came by, if it did
                    origin, epoch, sequence, qos            null origin: only the number of `messages` is known
-                   at, place       when, and something that grows in the order of receiving
+                   at, place       when, and something that grows in the order of receiving; null: no order is promised
+                   turn            optional: for which of the sessions that took over from each other
                    resent, retained                        sent again; sent because of a new subscription (left out)
                    dropped         why it will not be delivered; null: it was
 
@@ -150,11 +153,16 @@ def _wanted(messages: DataFrame, subscriptions: DataFrame, skew_s: float) -> Dat
             "publisher",
             "topic",
             "ingress_time",
+            f.when(f.col("must"), _turn(subscriptions)).alias("turn"),
             (f.col("must") & f.col("over").isNull()).alias("open"),
             (f.col("must") & f.coalesce(f.col("over") == "died", f.lit(False))).alias("died"),
             f.coalesce(came <= until + skew_s, f.lit(False)).alias("left"),
         )
     )
+
+
+def _turn(table: DataFrame) -> Column:
+    return f.col("turn") if "turn" in table.columns else f.lit(0)
 
 
 def _matching(topics: DataFrame, subscriptions: DataFrame) -> DataFrame:
@@ -222,6 +230,7 @@ def _brought_together(wanted: DataFrame, deliveries: DataFrame) -> DataFrame:
             f.max("publisher").alias("publisher"),
             f.max("topic").alias("topic"),
             f.max("ingress_time").alias("ingress_time"),
+            f.coalesce(f.max("turn"), f.lit(0)).alias("turn"),
             f.max("open").alias("open"),
             f.max("died").alias("died"),
             f.max("left").alias("left"),
@@ -241,18 +250,22 @@ def _brought_together(wanted: DataFrame, deliveries: DataFrame) -> DataFrame:
 def _in_order(by_message: DataFrame, deliveries: DataFrame) -> DataFrame:
     """With `overtaken`: a later message of the same origin and QoS came; `reordered`: it came after a later one of the
     same publisher and topic, among which MQTT promises an order."""
-    queue = [*_MEMBER, "origin", "qos"]
+    queue = [*_MEMBER, "origin", "qos", "in_turn"]
+    # At QoS 0 nothing waits for its turn.
     came_alone = deliveries.where("share is null and dropped is null and origin is not null and not retained")
+    came_alone = came_alone.withColumn("in_turn", f.when(f.col("qos") > 0, _turn(deliveries)).otherwise(0))
     last = came_alone.groupBy(*queue).agg(f.max(_stamp()).alias("last_of_queue"))
+    by_message = by_message.withColumn("in_turn", f.when(f.col("qos") > 0, f.col("turn")).otherwise(0))
     by_message = by_message.join(last, queue, "left")
     before = (Window.unboundedPreceding, -1)
     flow = Window.partitionBy(*_WHO, "origin", "qos", "publisher", "topic")
     earlier = flow.orderBy(f.col("place").asc_nulls_first()).rowsBetween(*before)
     came = f.col("times") > 0
     alone = f.col("share") == ""
-    newest = f.max(f.when(came, _stamp())).over(earlier)
+    has_place = f.col("place").isNotNull()
+    newest = f.max(f.when(came & has_place, _stamp())).over(earlier)
     overtaken = alone & f.coalesce(_stamp() < f.col("last_of_queue"), f.lit(False))
-    reordered = alone & came & f.coalesce(newest > _stamp(), f.lit(False))
+    reordered = alone & came & has_place & f.coalesce(newest > _stamp(), f.lit(False))
     return by_message.withColumn("overtaken", overtaken).withColumn("reordered", reordered)
 
 

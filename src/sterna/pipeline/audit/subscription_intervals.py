@@ -25,7 +25,8 @@ SUBSCRIPTIONS = (
 )
 
 #: The same, and under which number the session came from another node with it, and went to one; null: it did not.
-INTERVALS = f"{SUBSCRIPTIONS}, came bigint, went bigint"
+#: `begun`: it took the place of another session, which is in charge of what comes before this vector.
+INTERVALS = f"{SUBSCRIPTIONS}, came bigint, went bigint, begun map<string, {_STAMP}>"
 
 _INSTANT = pa.timestamp("us", "UTC")
 _VECTOR = pa.map_(pa.string(), pa.struct([("epoch", pa.int64()), ("sequence", pa.int64())]))
@@ -46,6 +47,7 @@ _SCHEMA = pa.schema(
         ("over", pa.string()),
         ("came", pa.int64()),
         ("went", pa.int64()),
+        ("begun", _VECTOR),
     ]
 )
 
@@ -57,6 +59,9 @@ MOVED = "moved"
 Row = dict[str, Any]
 
 _OF_IT = ("node", "client", "session", "filter", "qos", "no_local", "rules")
+
+Key = tuple[int, str]
+"""Session and filter: a session that another one has replaced may stand beside that."""
 
 
 def intervals(rows: pa.Table, lives: Lives) -> pa.Table:
@@ -75,71 +80,84 @@ def intervals(rows: pa.Table, lives: Lives) -> pa.Table:
     return pa.Table.from_pylist(client.finish(), _SCHEMA)
 
 
-def _carried(rows: list[Row]) -> Iterator[str]:
-    """Filters that a node brought along from its life before: it says so before it lets anybody in."""
+def _key(row: Row) -> Key:
+    return row["session"], row["filter"]
+
+
+def _carried(rows: list[Row]) -> Iterator[Key]:
+    """Subscriptions that a node brought along from its life before: it says so before it lets anybody in."""
     for row in rows:
         if row["what"] != "carried":
             return
-        yield row["filter"]
+        yield _key(row)
 
 
 class _Client:
     """The client's intervals as far as they are known."""
 
     def __init__(self) -> None:
-        #: Subscriptions that stand, by filter.
-        self._standing: dict[str, Row] = {}
-        #: Those of the present session that have ended before it.
+        #: Subscriptions that stand.
+        self._standing: dict[Key, Row] = {}
+        #: Those of sessions that have not ended, which have ended before these.
         self._left: list[Row] = []
         self._done: list[Row] = []
 
-    def survive(self, carried: set[str], last: float) -> None:
+    def survive(self, carried: set[Key], last: float) -> None:
         """The node was started again; `last` is when it made the last record of its life before."""
         at = datetime.fromtimestamp(last, UTC)
-        died = [self._close(topic_filter, at, None) for topic_filter in list(self._standing.keys() - carried)]
-        if not self._standing:
-            died += self._left
-            self._left = []
+        died = [self._close(key, at, None) for key in list(self._standing.keys() - carried)]
+        living = {session for session, _ in self._standing}
+        died += [interval for interval in self._left if interval["session"] not in living]
+        self._left = [interval for interval in self._left if interval["session"] in living]
         for interval in died:
             interval["over"] = DIED
         self._done += died
 
     def tell(self, row: Row) -> None:
-        what, topic_filter = row["what"], row["filter"]
+        what, standing = row["what"], self._standing.get(_key(row))
         if what in ("subscribed", "carried", "arrived"):
             self._subscribed(row)
-        elif what == "stands" and topic_filter in self._standing:
-            interval = self._standing[topic_filter]
-            interval["stands"] = interval["stands"] or row["at"]
-        elif what == "unsubscribed" and topic_filter in self._standing:
-            self._left.append(self._close(topic_filter, row["at"], row["vector"]))
+        elif what == "stands" and standing is not None:
+            standing["stands"] = standing["stands"] or row["at"]
+        elif what == "began" and standing is not None:
+            self._began(standing, row)
+        elif what == "unsubscribed" and standing is not None:
+            self._left.append(self._close(_key(row), row["at"], row["vector"]))
         elif what in (ENDED, MOVED):
             self._ended(row)
 
     def _subscribed(self, row: Row) -> None:
-        topic_filter = row["filter"]
-        before = self._standing.get(topic_filter)
+        key = _key(row)
+        before = self._standing.get(key)
         if before is not None:
             if all(before[name] == row[name] for name in ("qos", "no_local", "rules")):
                 return
-            self._left.append(self._close(topic_filter, row["at"], row["vector"]))
+            self._left.append(self._close(key, row["at"], row["vector"]))
         interval = {name: row[name] for name in _OF_IT}
         stands = None if row["what"] == "subscribed" else row["at"]
         interval.update(since=row["at"], stands=stands, until=None, after=row["vector"], reached=None, over=None)
-        interval.update(came=row["number"], went=None)
-        self._standing[topic_filter] = interval
+        interval.update(came=row["number"], went=None, begun=None)
+        self._standing[key] = interval
 
-    def _close(self, topic_filter: str, at: datetime, vector: Any) -> Row:
-        interval = self._standing.pop(topic_filter)
+    def _began(self, interval: Row, row: Row) -> None:
+        """Of its own node's messages it is known already from where on they come."""
+        after = {**dict(row["vector"]), **dict(interval["after"] or {})}
+        interval.update(after=list(after.items()), stands=interval["stands"] or row["at"])
+        interval.update(came=row["number"], begun=row["vector"])
+
+    def _close(self, key: Key, at: datetime, vector: Any) -> Row:
+        interval = self._standing.pop(key)
         interval.update(until=at, reached=vector)
         return interval
 
     def _ended(self, row: Row) -> None:
-        self._left += [self._close(topic_filter, row["at"], row["vector"]) for topic_filter in list(self._standing)]
-        for interval in self._left:
+        session = row["session"]
+        self._left += [self._close(key, row["at"], row["vector"]) for key in list(self._standing) if key[0] == session]
+        over = [interval for interval in self._left if interval["session"] == session]
+        for interval in over:
             interval.update(over=row["what"], went=row["number"])
-        self._done += self._left
-        self._left = []
+        self._done += over
+        self._left = [interval for interval in self._left if interval["session"] != session]
 
     def finish(self) -> list[Row]:
         return [*self._done, *self._left, *self._standing.values()]
