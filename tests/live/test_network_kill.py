@@ -26,6 +26,8 @@ from .nodes import START_S
 SEED = int(os.environ.get("STERNA_NETWORK_SEED", "1"))
 SOAK_S = float(os.environ.get("STERNA_NETWORK_SOAK_S", "0"))
 MESSAGES_PER_S = 150
+MESSAGES_MIN = 110
+"""Published before each kill, however slowly."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180 + 2 * SOAK_S)]
 
@@ -41,7 +43,8 @@ def kill_and_account(
         Crowd(list(network.nodes.values()), dice, MESSAGES_PER_S) as crowd,
     ):
         for first in range(0, len(victims), together):
-            crowd.run(_passes(dice.uniform(0.2, 1.0)), 2)
+            long_enough, enough = _passes(dice.uniform(0.2, 1.0)), crowd.count + MESSAGES_MIN
+            crowd.run(lambda: long_enough() and crowd.count >= enough, START_S)  # noqa: B023
             _kill(network, victims[first : first + together], crowd, dice)
         network.wait_until_settled()
         crowd.drain()
