@@ -160,3 +160,10 @@ def test_an_empty_answer_is_told_apart_from_silence(tmp_path: Path, words: tuple
         run = [sys.executable, "-m", "sterna", *words, "--admin", node.admin]
         done = subprocess.run(run, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{said}\n")
+
+
+def test_a_feed_without_named_readers_says_so(tmp_path: Path) -> None:
+    with LiveNode(tmp_path, '[feed]\nbind = "127.0.0.1:0"\n') as node:
+        run = [sys.executable, "-m", "sterna", "readers", "list", "--nodes", str(node.events("feed")[-1]["address"])]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no named readers\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.admin_client import JsonOption, named, shown
+from sterna.cli.admin_client import JsonOption, named, shown, tell_nothing
 from sterna.vocabulary.errors import SternaError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def list_(
         return
     for one in found.readers:
         print("\t".join(_words(one)))
+    tell_nothing(found.readers, "named readers")
 
 
 def _words(one: ReaderAt) -> list[str]:
