@@ -8,6 +8,8 @@ import pytest
 
 from conformance.packets import Connack, Connect
 from node.test_clients_move import row
+from sterna.broker.session.session import Session
+from sterna.broker.transfer import session_transfer
 from sterna.migration.messages import Message, MigToAck
 from sterna.mqtt import gateway_packets
 from sterna.mqtt.gateway_packets import GatewayHello
@@ -55,6 +57,23 @@ def test_nobody_is_sent_to_a_node_that_is_being_emptied_too() -> None:
     town["B"].network.moving.plans.stay()
     town.pass_time(0.1)
     assert plans.move(b"c0", "B") == "D"
+
+
+def test_sessions_that_the_other_node_does_not_take_are_offered_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> Session:
+        raise ValueError("a subscription that makes no sense")
+
+    town = row("subscription-flooding", "AB")
+    town["A"].resume("c", gateway=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(session_transfer, "begin_arrival", refuse)
+        evacuation = town["A"].network.moving.plans.evacuate(100.0)
+        town.pass_time(60)
+        assert 5 <= evacuation.failed <= 8
+    town.pass_time(40)
+    assert (evacuation.moved, evacuation.waiting) == (1, {})
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -23,7 +23,7 @@ from sterna.migration.departure import Departure
 from sterna.migration.directory import Directory
 from sterna.migration.messages import Evacuate, Migrate
 from sterna.migration.move_host import MoveHost
-from sterna.migration.move_side import CLIENT_IS_BACK, NOT_COME, TOO_MUCH_ARRIVES, has_room
+from sterna.migration.move_side import CLIENT_IS_BACK, NOT_COME, TOO_MUCH_ARRIVES, has_room, pause_s
 from sterna.migration.moves_put_off import MovesPutOff
 from sterna.migration.tables import DepartureState
 from sterna.mqtt import gateway_packets
@@ -50,6 +50,13 @@ TAKEN_LATELY_S = 60.0
 TAKEN_MAX = 1000
 #: How often an evacuation looks for more clients to move.
 STEP_S = 0.1
+#: The pause before a client is tried again is doubled so many times: to half a minute from half a second.
+PAUSES = 6
+
+
+class Waiting(NamedTuple):
+    tries: int
+    until: float
 
 
 @dataclass(slots=True)
@@ -61,15 +68,22 @@ class Evacuation:
     moved: int = 0
     sent_away: int = 0
     failed: int = 0
-    """Moves that did not come about; they are tried again."""
+    """Moves that did not come about; they are tried again, after pauses that grow."""
     turn: int = 0
     allowance: float = 0.0
-    waiting: dict[bytes, float] = field(default_factory=dict)
-    """Clients that could not be moved -> when to try again."""
+    waiting: dict[bytes, Waiting] = field(default_factory=dict)
+    """Clients that could not be moved."""
     turned_away: dict[bytes, float] = field(default_factory=dict)
     """Clients whose connections were closed because the node is being emptied -> when."""
     staying: dict[bytes, Connection] = field(default_factory=dict)
     """Clients that came back all the same: they are served here for as long as they are connected."""
+
+    def wait(self, client: bytes, now: float, retry_s: float) -> None:
+        tries = self.waiting[client].tries if client in self.waiting else 0
+        self.waiting[client] = Waiting(tries + 1, now + pause_s(retry_s, min(tries, PAUSES)))
+
+    def waits(self, client: bytes, now: float) -> bool:
+        return client in self.waiting and self.waiting[client].until > now
 
     def turn_away(self, client: bytes, now: float) -> None:
         self.turned_away.pop(client, None)
@@ -310,7 +324,7 @@ class PlannedMoves:
             self._is_not_moved(client, departure.target, departure.reason)
             if evacuation is not None and client not in evacuation.staying:
                 evacuation.failed += 1
-                evacuation.waiting[client] = self._broker.now + self._host.settings.retry_s
+                evacuation.wait(client, self._broker.now, self._host.settings.retry_s)
         return False
 
     # -- all of them --
@@ -371,7 +385,7 @@ class PlannedMoves:
             if evacuation.allowance < 1 or not has_room(departures.values(), self._host.settings.at_once):
                 break
             client = session.client_id
-            if client in departures or client in evacuation.staying or evacuation.waiting.get(client, 0.0) > now:
+            if client in departures or client in evacuation.staying or evacuation.waits(client, now):
                 continue
             target = self._target()
             if target is not None and not session.is_moving and not is_foreign(session):
