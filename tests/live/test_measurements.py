@@ -76,6 +76,18 @@ def test_every_certificate_says_when_it_expires_and_so_does_the_one_after_a_relo
                 wait_until(partial(has_expiries, process, every), f"the instants of certificates good for {days} days")
 
 
+def test_the_certificate_for_a_foreign_broker_says_so_too(
+    start_node: Callable[[str], LiveNode], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path / "authority", "authority")
+    certificate, key = authority.issue("node")
+    node = start_node(
+        f'[admin]\nbind = "127.0.0.1:0"\n[interworking]\nbroker = "127.0.0.1:1"\ntls = true\n'
+        f'ca = "{authority.file}"\ncertificate = "{certificate}"\nkey = "{key}"\n'
+    )
+    assert expiries(node) == {"interworking": expiry(certificate)}
+
+
 def expiry(certificate: Path) -> float:
     return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc.timestamp()
 

@@ -19,6 +19,7 @@ from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.settings import InterworkingTable
 from sterna.runtime.links.connections import LingeringTransport
 from sterna.runtime.proxy import ProxyWorld
+from sterna.runtime.tls import expires_at
 
 LONE_NETWORK = "alone"
 """Stands for the name of the network where there is none."""
@@ -70,6 +71,10 @@ class Interworking:
         self._table = table
         self._broker = node.broker
         self._context = tls_context(table)
+        #: Of the one that the broker is shown; it stays until the node is started again.
+        self.certificate_expires_at = (
+            expires_at(table.certificate) if table.tls and table.certificate is not None else None
+        )
         self.report = report
         self.after_work = after_work
         self.output_bytes = node.broker.limits.output_bytes

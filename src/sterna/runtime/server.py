@@ -628,6 +628,8 @@ class NodeServer:
             found["links"] = self.networking.certificate_expires_at
         if self.feed is not None and self.feed.tls is not None:
             found["feed"] = self.feed.tls.expires_at
+        if self.interworking is not None and self.interworking.certificate_expires_at is not None:
+            found["interworking"] = self.interworking.certificate_expires_at
         return found
 
     def sessions(self, most: int) -> list[SessionView]:

@@ -393,7 +393,7 @@ LISTENER_METRICS = (
 
 CERTIFICATES = LabelledMetric(
     "certificate_expiry_timestamp_seconds",
-    "When a certificate expires: that of a listener, by its address, of links, feed, or upstream of a gateway.",
+    "When a certificate expires: that of a listener, by its address, of links, feed, interworking, upstream.",
     _GAUGE,
     ("listener",),
     lambda view: (((listener,), instant) for listener, instant in view.certificates.items()),
