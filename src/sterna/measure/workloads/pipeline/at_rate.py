@@ -79,9 +79,8 @@ def judge_at_rate(rate: int, expressions: int, found: ClusterFigures) -> FigureR
     share = found.driver_cpu_s / max(1e-9, found.driver_cpu_s + found.executors_cpu_s)
     held = found.rows / found.seconds
     remarks = [
-        f"{held:,.0f} messages a second were read for {found.seconds:.0f} s; CPU for a message: driver "
-        f"{1e6 * found.driver_cpu_s / max(1, found.rows):.2f} µs, executors "
-        f"{1e6 * found.executors_cpu_s / max(1, found.rows):.2f} µs",
+        f"{held:,.0f} messages a second were read for {found.seconds:.0f} s in {found.batches} batches; CPU for a "
+        f"message: driver {_cost(found, found.driver_cpu_s)}, executors {_cost(found, found.executors_cpu_s)}",
         f"resident memory at its most: driver {found.driver_mib:,.0f} MiB, executors {found.executors_mib:,.0f} MiB",
         f"the machine has {os.cpu_count()} cores for node, publisher, driver and executors together",
     ]
@@ -96,6 +95,10 @@ def judge_at_rate(rate: int, expressions: int, found: ClusterFigures) -> FigureR
         verdict=verdict(is_held and share < SHARE_MAX),
         remarks=remarks if is_held else [*remarks, "the rate was not held."],
     )
+
+
+def _cost(found: ClusterFigures, cpu_s: float) -> str:
+    return f"{1e6 * cpu_s / max(1, found.rows):.2f} µs ({cpu_s / found.seconds:.1%} of a core)"
 
 
 @contextmanager

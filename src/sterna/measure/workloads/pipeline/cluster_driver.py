@@ -52,6 +52,8 @@ class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
     executors_cpu_s: float
     driver_mib: float
     executors_mib: float
+    batches: int = 0
+    """Where they were counted."""
 
 
 class _Meter:
@@ -73,8 +75,9 @@ class _Meter:
             yield found
             after = self._cpu_ns()
             found["seconds"] = time.monotonic() - begin
+        watching = driver.own_ns + executors.own_ns
         found |= {
-            "driver_cpu_s": (after[0] - before[0]) / 1e9,
+            "driver_cpu_s": (after[0] - before[0] - watching) / 1e9,
             "executors_cpu_s": (after[1] - before[1]) / 1e9,
             "driver_mib": driver.jvm_mib + driver.python_mib,
             "executors_mib": executors.jvm_mib + executors.python_mib,
@@ -99,7 +102,8 @@ def _operators(spark: SparkSession, job: ClusterJob, measured: _Meter) -> dict[s
         try:
             with measured.measuring() as found:
                 query = operators.start(spark)
-                found["rows"] = _wait_for(query, job.rows)
+                _wait_for(query, job.rows)
+                found["rows"] = job.rows
         finally:
             operators.stop()
     return found
@@ -115,10 +119,11 @@ def _at_rate(spark: SparkSession, job: ClusterJob, measured: _Meter) -> dict[str
             _wait_for(query, 1)
             _wait_for_pace(query, job.rows)
             time.sleep(job.warm_up_s)
+            before, first = _after_a_batch(query), _last_batch(query)
             with measured.measuring() as found:
-                before = _reached(query)
                 time.sleep(job.measure_s)
-                found["rows"] = _reached(query) - before
+                found["rows"] = _after_a_batch(query) - before
+                found["batches"] = _last_batch(query) - first
             if not query.isActive:
                 raise MeasurementError(f"the job has ended: {query.exception()}")
         finally:
@@ -148,22 +153,31 @@ def _wait_for(query: Any, rows: int) -> int:
     while True:
         read = _reached(query)
         if read >= rows:
-            return rows
+            return read
         if time.monotonic() > deadline or not query.isActive:
             raise MeasurementError(f"{read:,} of {rows:,} messages were read: {query.exception()}")
         time.sleep(LOOK_S)
 
 
+def _after_a_batch(query: Any) -> int:
+    """How far the next batch to end has read: batches have seconds of messages, and are counted as a whole."""
+    return _wait_for(query, _reached(query) + 1)
+
+
+def _last_batch(query: Any) -> int:
+    return int(query.lastProgress.batchId)
+
+
 def _wait_for_pace(query: Any, rate: int) -> None:
     """Expressions get all that came in since they were subscribed to: that is read faster than messages come in."""
     deadline = time.monotonic() + QUERY_S_MAX
-    before = _reached(query)
+    before, begin = _after_a_batch(query), time.monotonic()
     while time.monotonic() < deadline and query.isActive:
         time.sleep(PACE_S)
-        now = _reached(query)
-        if 0 < now - before <= CATCHING_UP * rate * PACE_S:
+        now, end = _after_a_batch(query), time.monotonic()
+        if now - before <= CATCHING_UP * rate * (end - begin):
             return
-        before = now
+        before, begin = now, end
 
 
 def _reached(query: Any) -> int:

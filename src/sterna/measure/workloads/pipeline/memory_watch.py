@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,8 @@ class MemoryWatch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="memory watch")
         self.jvm_mib = self.python_mib = 0.0
+        #: CPU time of the watching itself, which is nobody else's.
+        self.own_ns = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -45,5 +48,6 @@ class MemoryWatch:
             size_mib = os.sysconf("SC_PAGESIZE") / 2**20
             self.jvm_mib = max(self.jvm_mib, jvm * size_mib)
             self.python_mib = max(self.python_mib, python * size_mib)
+            self.own_ns = time.thread_time_ns()
             if self._over.wait(LOOK_S):
                 return
