@@ -208,6 +208,13 @@ def linked(name: str, data: Path, processes: int, port: int, neighbours: list[st
     return toml(data, processes, more).replace('"plant"', f'"{name}"')
 
 
+def test_a_port_for_links_that_is_left_to_the_system_is_the_same_for_all_processes(
+    start_node: StartNode, tmp_path: Path
+) -> None:
+    plant = started(start_node, linked("plant", tmp_path / "plant", 2, 0, []))
+    assert connected(plant) == 1
+
+
 def test_an_evacuation_is_over_when_all_processes_are_empty(start_node: StartNode, join: Join, tmp_path: Path) -> None:
     port = free_port()
     plant = started(start_node, linked("plant", tmp_path / "plant", 3, port, []))

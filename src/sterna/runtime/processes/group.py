@@ -33,7 +33,7 @@ from sterna.runtime.config.settings import Configuration
 from sterna.runtime.disk.backups import Backup
 from sterna.runtime.logs import configure
 from sterna.runtime.processes.backup import back_up
-from sterna.runtime.processes.members import FIRST, GroupPlan, admin_socket, check_group, name_of
+from sterna.runtime.processes.members import FIRST, GroupPlan, admin_socket, check_group, link_bind, name_of
 from sterna.runtime.processes.pages import GROUP
 from sterna.runtime.processes.relay import ask
 from sterna.runtime.service_manager import ServiceManager
@@ -104,7 +104,8 @@ class ProcessGroup:
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._send, signal.SIGHUP)
         held = [_held(listener) for listener in self._configuration.listeners]
-        link = _bound("127.0.0.1", 0, reuse=socket.SO_REUSEADDR)
+        wanted = link_bind(self._configuration)
+        link = None if wanted.port else _bound(wanted.host, 0, reuse=socket.SO_REUSEADDR)
         self._directory = Path(tempfile.mkdtemp(prefix="sterna-"))  # for this user alone
         try:
             plan = GroupPlan(os.getpid(), [_port(one) for one in held], _port(link))

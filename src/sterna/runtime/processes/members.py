@@ -29,7 +29,7 @@ class GroupPlan(msgspec.Struct, frozen=True):
     ports: list[int]
     """Of the listeners in order; 0 for a Unix socket."""
     link_port: int
-    """On loopback, where the first member takes links if the configuration names no address for them."""
+    """Where the first member takes links if the configuration names no port for them."""
 
 
 def name_of(name: str, member: int) -> str:
@@ -86,12 +86,19 @@ def member_configuration(configuration: Configuration, member: int, directory: P
     )
 
 
+def link_bind(configuration: Configuration) -> Bind:
+    """Where the first member takes links.  Port 0: at one that is chosen before, as the others have to know it."""
+    network = configuration.network
+    return network.bind if network is not None and network.bind is not None else Bind("127.0.0.1", 0)
+
+
 def _network(configuration: Configuration, plan: GroupPlan, directory: Path, *, is_first: bool) -> NetworkTable:
     """The first member is linked with the world, the others with the first."""
     network = configuration.network
     if network is None:
         network = NetworkTable(name=configuration.node.name, key_file=directory / "key")
-    bind = network.bind or Bind("127.0.0.1", plan.link_port)
+    bind = link_bind(configuration)
+    bind = Bind(bind.host, bind.port or plan.link_port)
     if is_first:
         return with_fields(network, bind=bind)
     return with_fields(network, bind=None, advertise=None, neighbours=(str(_reached(bind)),))
