@@ -47,6 +47,20 @@ def test_a_delivery_is_noted_when_the_client_has_the_message() -> None:
     assert (row["origin"], row["epoch"], row["share"], row["retained"]) == ("here", 1, None, False)
 
 
+def test_sessions_have_numbers_of_their_own_as_long_as_epochs_fit_into_a_frame() -> None:
+    before = 1_795_000_000 << 32  # as they were numbered once
+    numbers = []
+    for epoch in (1_795_000_000, 1_795_000_001, 1 << 31, (1 << 32) - 1):
+        node = recorded(epoch=epoch)
+        node.join("one")
+        node.join("other")
+        rows = [row for row in records(node, "sessions") if row["what"] == "opened"]
+        assert rows[0]["node_epoch"] == epoch
+        numbers += [row["session"] for row in rows]
+    assert sorted(set(numbers)) == numbers
+    assert max(numbers[:6]) < before
+
+
 def test_messages_published_at_qos_0_leave_no_record() -> None:
     node = recorded()
     node.join("reader").subscribe("#", 1)

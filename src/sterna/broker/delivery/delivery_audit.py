@@ -32,6 +32,11 @@ from sterna.mqtt.message import Message
 from sterna.vocabulary.drop_reasons import DropReason
 from sterna.vocabulary.identity import Identity, Stamp, VersionVector
 
+SESSIONS_BITS = 20
+"""A start numbers its sessions from its epoch, shifted by so many bits.  Epochs are seconds of the clock: a start with
+more sessions than fit in has run for longer than they reach into the epochs after its own.  Older records have numbers
+shifted by 32, which 64 bits hold until 2038; no epoch that fits into a frame comes to one of them, shifted by 20."""
+
 
 class DeliveryNotes:
     """Notes what happens to sessions."""
@@ -43,7 +48,7 @@ class DeliveryNotes:
         last = journal.next_offset - 1
         #: The last message of every origin that was handed to those who wanted it.
         self.vector: VersionVector = {**vector, node: Stamp(journal.epoch_of(last) if last >= 0 else 0, last)}
-        self._lives = journal.epoch << 32
+        self._lives = journal.epoch << SESSIONS_BITS
 
     def next_life(self) -> int:
         """The number of a new session."""
