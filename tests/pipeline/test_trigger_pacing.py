@@ -6,6 +6,8 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,20 @@ from sterna.operators.settings import OperatorSettings
 from sterna.operators.windows import window_end
 from sterna.pipeline.expressions import trigger_pacing
 from sterna.pipeline.expressions.registry import ReadingStart, Registry
-from sterna.pipeline.expressions.trigger_pacing import BRISK_S, GRACE_S, HOLD_S, PACE_S, TriggerPacing, WindowEnds
+from sterna.pipeline.expressions.trigger_pacing import (
+    BRISK_S,
+    GRACE_S,
+    HOLD_S,
+    PACE_S,
+    SLOW_S,
+    TriggerPacing,
+    WindowEnds,
+)
 from sterna.pipeline.feed.client import WantedExpressions
 from sterna.pipeline.source.nodes import Seen
 
 PERIOD_US = 10_000_000
+NEVER_S = 1e9
 REGISTRY = Registry().told(
     "a", 1, 1, WantedExpressions(OperatorSettings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)]), ReadingStart()
 )
@@ -60,12 +71,21 @@ class Watching:
         self.nodes = clock.seen
 
 
-def begun(pace: TriggerPacing, clock: Clock, took_s: float, time_us: int | None = None) -> float:
-    """When the next batch begins, after one that began now and took so long."""
+def begun(
+    pace: TriggerPacing,
+    clock: Clock,
+    took_s: float,
+    time_us: int | None = None,
+    registry: Registry = REGISTRY,
+    much_at_s: float = 0.0,
+) -> float:
+    """When the next batch begins, after one that began now and took so long; `much_at_s`: from then on there is much to
+    read."""
     time_us = int((clock.now_s - clock.lag_s) * 1e6) if time_us is None else time_us
     pace.begin()
     clock.now_s += took_s
-    pace.rest(Watching(clock), REGISTRY, time_us)  # type: ignore[arg-type]  # all of a watch that is needed
+    watching: Any = Watching(clock)  # all of a watch that is needed
+    pace.rest(watching, registry, time_us, lambda nodes: bool(nodes) and clock.now_s >= much_at_s)
     return clock.now_s
 
 
@@ -73,6 +93,30 @@ def test_in_between_there_is_a_batch_now_and_then(clock: Clock) -> None:
     clock.now_s = 1001.0
     assert begun(TriggerPacing(), clock, 0.2) == pytest.approx(1001.0 + PACE_S, abs=0.02)
     assert begun(TriggerPacing(), clock, 2.5) == pytest.approx(1002.0 + 2.5, abs=0.02)
+
+
+def test_few_messages_wait_for_more_but_not_for_ever(clock: Clock) -> None:
+    clock.now_s = 1001.0
+    assert begun(TriggerPacing(), clock, 0.2, much_at_s=1003.0) == pytest.approx(1003.0, abs=0.02)
+    clock.now_s = 1001.0
+    assert begun(TriggerPacing(), clock, 0.2, much_at_s=NEVER_S) == pytest.approx(1001.0 + SLOW_S, abs=0.02)
+
+
+def test_much_to_read_is_no_reason_to_be_at_work_when_a_window_ends(clock: Clock) -> None:
+    clock.now_s = 1006.0
+    after = begun(TriggerPacing(), clock, 0.5, much_at_s=1009.6)
+    assert after == pytest.approx(1010.0 + clock.lag_s, abs=0.02)
+
+
+def test_ends_that_follow_one_another_closely_share_a_batch(clock: Clock) -> None:
+    registry = Registry()
+    for number in range(20):  # one ends every tenth of a second
+        wanted = WantedExpressions(OperatorSettings(hourly_s=2), [(b"$HOURLYSUM/t", number * 100_000)])
+        registry = registry.told(f"n{number}", 1, 1, wanted, ReadingStart())
+    clock.nodes = {f"n{number}": Seen(f"n{number}", "", 1, 0, 10, edition=1) for number in range(20)}
+    pace, clock.now_s = TriggerPacing(), 1001.0
+    times = [begun(pace, clock, 0.1, registry=registry, much_at_s=NEVER_S) for _ in range(6)]
+    assert [later - one for one, later in pairwise(times)] == pytest.approx([BRISK_S] * 5, abs=0.12)
 
 
 @pytest.mark.parametrize("began", [1008.2, 1008.95, 1009.3, 1009.75])
@@ -155,6 +199,4 @@ def test_who_answers_each_message_is_not_kept_waiting_for_long(clock: Clock) -> 
     brisk = Registry().told("a", 1, 1, wanted, ReadingStart())
     pace = TriggerPacing()
     clock.now_s = 1001.0
-    pace.begin()
-    pace.rest(Watching(clock), brisk, 1)  # type: ignore[arg-type]  # all of a watch that is needed
-    assert clock.now_s == pytest.approx(1001.0 + BRISK_S, abs=0.02)
+    assert begun(pace, clock, 0.0, 1, brisk, NEVER_S) == pytest.approx(1001.0 + BRISK_S, abs=0.02)

@@ -59,6 +59,8 @@ WAIT_MS = 200
 """How long a request for news stays at a node: so late may be what is known of the time there."""
 TASK_ROWS = 200_000
 """Ranges shorter than this are not worth a task of their own: by columns, that is a tenth of a second."""
+ENOUGH_ROWS = 400_000
+"""With so many unread a batch is worth its planning, which takes the driver as long whatever there is to read."""
 HELD_ROWS_MAX = 500_000
 """While an expression needs order: messages that are read, and may have to wait, until it is later everywhere."""
 HELD_BYTES_MAX = 64 * 1024 * 1024
@@ -188,7 +190,12 @@ class PartsReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        self._pacing.rest(self._stream.watch(), self._known(), start["time_us"])
+        registry, read = self._known(), self._stream.named(start["nodes"])
+        # What is put in order, or has a function called, takes long: it is not left until a window has ended.
+        enough = 1 if self._mine(registry).is_ordered else ENOUGH_ROWS
+        self._pacing.rest(
+            self._stream.watch(), registry, start["time_us"], lambda nodes: _unread(read, nodes) >= enough
+        )
         end = self._latest(start)
         if end != start:
             self._pacing.begin()
@@ -419,6 +426,10 @@ class LateMessages:
         for batch in batches:
             self.count += pc.sum(pc.less(batch.column("ingress_time"), self._before)).as_py() or 0
             yield batch
+
+
+def _unread(read: Offsets, nodes: Mapping[str, Seen]) -> int:
+    return sum(seen.next - read.get(seen.journal, seen.next) for seen in nodes.values())
 
 
 def _missed(fresh: tuple[Entry, ...], start: Offsets) -> list[Range]:

@@ -1,24 +1,24 @@
 """Decides when the next batch begins: at once when a window has ended, and not shortly before one ends.
 
 Every batch takes some time, even an empty one.  A result is late if another batch is under way when its window ends.
-Between windows few batches are enough, and leave more of the machine for messages.  They are more frequent while there
-are expressions that answer at each message.
+Between windows a batch begins when there are messages enough that reading them outweighs planning it, or after some
+seconds.  Batches are more frequent while there are expressions that answer at each message.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import heapify, heapreplace
 
 from sterna.operators.windows import window_end
 from sterna.pipeline.expressions.registry import Registry
 from sterna.pipeline.source.nodes import OffsetWatch, Seen
 
-PACE_S = 1.0
-"""From one batch to the next, while no window ends."""
+PACE_S, SLOW_S = 1.0, 5.0
+"""From one batch to the next, while no window ends: with many messages to read, and with few."""
 BRISK_S = 0.5
-"""The same, while somebody waits for an answer to each message."""
+"""The same, while somebody waits for an answer to each message; and between two batches that close windows."""
 HOLD_S = 1.0
 """No batch waits longer for an end that is near."""
 GRACE_S = 0.25
@@ -28,9 +28,10 @@ NEVER_US = 1 << 62
 
 class TriggerPacing:
     def __init__(self) -> None:
-        #: By the steady clock: when the last batch began, and how long it took.
-        self._begun_s = -PACE_S
+        #: By the steady clock: when the last batch began, how long it took, and when one last began to close windows.
+        self._begun_s = -SLOW_S
         self._took_s = 0.0
+        self._closed_s = -BRISK_S
         self._is_running = False
         #: The end for which a batch was begun: if it did not close the window, somebody is away.
         self._begun_for_us = 0
@@ -38,34 +39,53 @@ class TriggerPacing:
         self._known_news: set[tuple[str, int, int]] = set()
         self._edition = -1
         self._ends = WindowEnds(set())
-        self._pace_s = PACE_S
+        self._pace_s, self._slow_s = PACE_S, SLOW_S
 
     def begin(self) -> None:
         self._begun_s = time.monotonic()
         self._is_running = True
 
-    def rest(self, watch: OffsetWatch, registry: Registry, time_us: int) -> None:
-        """Come back when a batch is due that goes on from `time_us`."""
+    def rest(
+        self, watch: OffsetWatch, registry: Registry, time_us: int, is_much: Callable[[Mapping[str, Seen]], bool]
+    ) -> None:
+        """Come back when a batch is due that goes on from `time_us`.  `is_much`: are there messages enough for one?"""
         now_s = time.monotonic()
         if self._is_running:
             self._took_s, self._is_running = now_s - self._begun_s, False
         end_us = self.next_end(registry, time_us)
         if end_us <= self._begun_for_us:
             end_us = NEVER_US
+        ends_s = now_s + end_us / 1e6 - time.time()
         watch.wait_for(
-            lambda nodes: is_over(nodes, end_us) or not news(nodes, registry) <= self._known_news,
-            self._left_s(now_s, end_us / 1e6),
+            lambda nodes: (
+                self._closes(nodes, end_us)
+                or not news(nodes, registry) <= self._known_news
+                or (self._has_room_before(ends_s) and is_much(nodes))
+            ),
+            self._left_s(now_s, ends_s),
         )
         nodes = watch.nodes()
         self._known_news = news(nodes, registry)
         if is_over(nodes, end_us):
-            self._begun_for_us = end_us
+            self._begun_for_us, self._closed_s = end_us, time.monotonic()
 
-    def _left_s(self, now_s: float, end_s: float) -> float:
-        due_s = max(now_s, self._begun_s + self._pace_s)
-        ends_s = now_s + end_s - time.time()
-        if ends_s < due_s + min(self._took_s, HOLD_S):  # a batch would still be under way then
-            due_s = max(due_s, ends_s + GRACE_S)
+    def _closes(self, nodes: Mapping[str, Seen], end_us: int) -> bool:
+        """Ends that follow one another closely share a batch."""
+        return is_over(nodes, end_us) and time.monotonic() >= self._closed_s + BRISK_S
+
+    def _has_room_before(self, ends_s: float) -> bool:
+        """For a batch that begins now."""
+        now_s = time.monotonic()
+        return now_s >= self._begun_s + self._pace_s and not self._is_in_the_way(now_s, ends_s)
+
+    def _is_in_the_way(self, begun_s: float, ends_s: float) -> bool:
+        """Of the batch for that end, which nodes may tell of a moment after it."""
+        return ends_s - min(self._took_s, HOLD_S) < begun_s < ends_s + GRACE_S
+
+    def _left_s(self, now_s: float, ends_s: float) -> float:
+        due_s = max(now_s, self._begun_s + self._slow_s)
+        if self._is_in_the_way(due_s, ends_s):
+            due_s = ends_s + GRACE_S
         return due_s - now_s
 
     def next_end(self, registry: Registry, time_us: int) -> int:
@@ -73,7 +93,7 @@ class TriggerPacing:
         if registry.edition != self._edition:
             self._edition, self._ends = registry.edition, WindowEnds(windows_of(registry))
             is_brisk = any(entry.expression.periodic is None for entry in registry.entries)
-            self._pace_s = BRISK_S if is_brisk else PACE_S
+            self._pace_s, self._slow_s = (BRISK_S, BRISK_S) if is_brisk else (PACE_S, SLOW_S)
         return self._ends.next_after(time_us)
 
 
