@@ -57,6 +57,8 @@ from sterna.runtime.functions.settings import FunctionTable
 NAME = "sterna_operators"
 WAIT_MS = 200
 """How long a request for news stays at a node: so late may be what is known of the time there."""
+BREATH_S = 0.05
+"""Between an answer and the next request: batches are seconds apart, and a result may be that late."""
 TASK_ROWS = 200_000
 """Ranges shorter than this are not worth a task of their own: by columns, that is a tenth of a second."""
 ENOUGH_ROWS = 400_000
@@ -160,7 +162,7 @@ class PartsReader(DataSourceStreamReader):
         self._job = job
         self._table = job.table
         self._away_s = job.away_s
-        self._stream = StreamReader(options, WAIT_MS, TASK_ROWS)
+        self._stream = StreamReader(options, WAIT_MS, TASK_ROWS, BREATH_S)
         self._pacing = TriggerPacing()
         self._files = RegistryFiles(job.registry)
         #: A batch has two editions at most; one of 10,000 expressions takes longer to read than all else of a plan.

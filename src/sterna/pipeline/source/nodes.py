@@ -30,6 +30,8 @@ WAIT_MS = 2_000
 """How long a request for news stays at a node."""
 BREATH_S = 0.01
 """Between an answer and the next question: a node under load has news with every commit."""
+ANSWERS_MAX = 500
+"""A second, of all nodes: the more there are, the longer each breath."""
 AGAIN_S = 1.0
 """Between two tries to reach a node that is away."""
 ASKED_AT_ONCE = 32
@@ -204,9 +206,12 @@ def sealed_files(access: Access, seen: Seen) -> list[ParquetFile]:
 class OffsetWatch:
     """The newest that is known of every node.  Its threads end with the process."""
 
-    def __init__(self, access: Access, addresses: Iterable[str], wait_ms: int = WAIT_MS) -> None:
+    def __init__(
+        self, access: Access, addresses: Iterable[str], wait_ms: int = WAIT_MS, breath_s: float = BREATH_S
+    ) -> None:
         self._access = access
         self._wait_ms = wait_ms
+        self._breath_s = breath_s
         self._changed = threading.Condition()
         self._seen: dict[str, Seen] = {}
         self._refusals: dict[str, FeedError] = {}
@@ -247,7 +252,7 @@ class OffsetWatch:
                     while True:
                         name = status.node
                         self._tell(_seen(status, address), status.peers)
-                        pause.wait(BREATH_S)
+                        pause.wait(self._breath())
                         status = feed.status(beyond=status.next, wait_ms=self._wait_ms)
             except Unreachable as error:
                 self._lose(name, address)
@@ -257,6 +262,9 @@ class OffsetWatch:
                     self._refusals[address] = error
                     self._changed.notify_all()
             pause.wait(AGAIN_S)
+
+    def _breath(self) -> float:
+        return max(self._breath_s, len(self._watched) / ANSWERS_MAX)
 
     def _tell(self, seen: Seen, peers: Mapping[str, str]) -> None:
         with self._changed:

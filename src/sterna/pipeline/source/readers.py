@@ -46,6 +46,7 @@ from sterna.pipeline.source.gaps import FORGOTTEN, LATE, REPLACED, JournalGap, l
 from sterna.pipeline.source.journal_sizes import JournalSizes
 from sterna.pipeline.source.kept_feeds import KeptFeeds
 from sterna.pipeline.source.nodes import (
+    BREATH_S,
     WAIT_MS,
     OffsetWatch,
     Seen,
@@ -167,9 +168,15 @@ def _ending(place: OffsetSpec, seen: Seen) -> OffsetSpec:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One object in one process for the life of a query; copies of it go to the tasks and only read."""
 
-    def __init__(self, options: ReadOptions, wait_ms: int = WAIT_MS, task_rows: int = SPLIT_ROWS_MIN) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        wait_ms: int = WAIT_MS,
+        task_rows: int = SPLIT_ROWS_MIN,
+        breath_s: float = BREATH_S,
+    ) -> None:
         self._options = options
-        self._wait_ms = wait_ms
+        self._wait_ms, self._breath_s = wait_ms, breath_s
         self._task_rows = task_rows
         self._cursors = Cursors(options.access)
         self._watch: OffsetWatch | None = None
@@ -273,7 +280,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def watch(self) -> OffsetWatch:
         if self._watch is None:
-            self._watch = OffsetWatch(self._options.access, self._options.nodes, self._wait_ms)
+            self._watch = OffsetWatch(self._options.access, self._options.nodes, self._wait_ms, self._breath_s)
         return self._watch
 
     def in_sight(self) -> dict[str, Seen]:
