@@ -159,10 +159,19 @@ def counted_by_audit(said: str) -> int:
     return sum(2 * row["delivered"] for row in rows if row["client"] == "listener" and row["expected"])
 
 
+def counted_by_query(said: str) -> int:
+    rows = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return int(rows[-1]["messages"]) if rows else 0
+
+
 #: Jobs that read once and print an answer: a driver that dies is asked again.
 QUESTIONS: dict[str, tuple[list[str], Callable[[str], int]]] = {
     "evaluate": (["evaluate", "$TMPCOUNT;1:00:00/t", "--output", "json", "--limit", "100000"], counted_by_evaluate),
     "audit": (["audit", "--json"], counted_by_audit),
+    "query": (
+        ["query", "select count(distinct payload) as messages from messages where topic = 't'", "--output", "json"],
+        counted_by_query,
+    ),
 }
 STREAMS: dict[str, Callable[[str, World], StreamJob | OperatorsJob | ArchiveJob]] = {
     "files": StreamJob,
