@@ -102,7 +102,21 @@ def test_a_failed_handshake_is_logged_with_its_address_and_counted(doors: Doors)
     wait_until(lambda: doors.failed_handshakes() == before + 1, "it is counted")
     told = [event for event in doors.node.events("TLS handshake failed") if event["address"] == address]
     assert [event["level"] for event in told] == ["warning"]
-    assert told[0]["reason"]
+    assert told[0]["reason"] == "wrong version number: the client does not speak TLS"
+
+
+def test_the_log_says_that_a_client_does_not_trust_the_certificate(doors: Doors) -> None:
+    with socket.create_connection(("127.0.0.1", doors.tls), 10) as raw:
+        address = "{}:{}".format(*raw.getsockname())
+        with pytest.raises(ssl.SSLCertVerificationError):
+            ssl.create_default_context().wrap_socket(raw, server_hostname="localhost")
+
+    def told() -> list[object]:
+        failed = doors.node.events("TLS handshake failed")
+        return [event["reason"] for event in failed if event["address"] == address]
+
+    wait_until(lambda: bool(told()), "it is logged")
+    assert told() == ["tlsv1 alert unknown ca: the client does not accept the certificate of this listener"]
 
 
 def test_one_who_leaves_in_the_middle_of_the_handshake_is_counted(doors: Doors) -> None:

@@ -37,6 +37,18 @@ PORTS_OF_ANYBODY = 1024
 FAILURES_LOGGED_MAX = 10
 FAILURES_PERIOD_S = 60.0
 """So many failed handshakes are logged in such a time; all of them are counted."""
+_PLAIN, _DISTRUSTED = "the client does not speak TLS", "the client does not accept the certificate of this listener"
+_MEANINGS = {
+    "HTTP_REQUEST": _PLAIN,
+    "WRONG_VERSION_NUMBER": _PLAIN,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _DISTRUSTED,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _DISTRUSTED,
+    "TLSV1_ALERT_UNKNOWN_CA": _DISTRUSTED,
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows none, and the listener has require_certificate",
+    "CERTIFICATE_VERIFY_FAILED": "no authority in client_ca has issued the client's certificate, or it has expired",
+    "UNSUPPORTED_PROTOCOL": "the client's TLS is too old",
+}
+"""OpenSSL's reasons that say little to those who read the log."""
 
 log = logging.getLogger(__name__)
 
@@ -326,7 +338,8 @@ class HandshakeFailures:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.lower().replace("_", " ")
+        words = error.reason.lower().replace("_", " ")
+        return f"{words}: {_MEANINGS[error.reason]}" if error.reason in _MEANINGS else words
     return error.strerror or str(error) or "the client closed the connection"
 
 
