@@ -30,8 +30,9 @@ from sterna.measure.papers.emma.playbooks import (
     two_regions,
     wandering,
 )
+from sterna.measure.papers.emma.records import Second
 from sterna.measure.papers.emma.report import Seed
-from sterna.measure.papers.emma.town import Second, Town
+from sterna.measure.papers.emma.town import Town
 from sterna.measure.report import Column, MeasurementReport, Verdict, table, targets_missed, verdict
 
 SEED_RULES: Final = AdaptationTuning(selection="seed", scaling="seed", pressure="seed")
@@ -141,8 +142,8 @@ def _wandering(playbook: Playbook, town: Town) -> list[Figure]:
 
 def _is_misplaced(town: Town, second: Second, gateway: str) -> bool:
     groups, at = LatencyGroups(GROUPS_MS), second.at[gateway]
-    here = groups.of(town.usual_from_s(at, second.on[gateway]))
-    return here > min(groups.of(town.usual_from_s(at, node)) for node in town.serving)
+    here = groups.of(town.records.usual_s(at, second.on[gateway]))
+    return here > min(groups.of(town.records.usual_s(at, node)) for node in town.serving)
 
 
 def _noisy(_playbook: Playbook, town: Town) -> list[Figure]:

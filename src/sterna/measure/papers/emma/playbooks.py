@@ -44,17 +44,20 @@ class Playbook:
     steps_s: tuple[float, ...]
     """When something changes: the first seconds after these are not counted as settled."""
     end_s: float
+    minute_s: float = 60.0
+    """Figures show this as a minute; less where a playbook is run in a shorter time."""
 
 
+MINUTE_S: Final = 60.0
 STEP_S: Final = 120.0
 GROUP: Final = 10
 """Gateways of a client group."""
 
 
-def _group(at_s: float, region: str) -> Iterator[PlaybookEvent]:
-    for number in range(GROUP):
+def _group(at_s: float, region: str, size: int, per_s: float) -> Iterator[PlaybookEvent]:
+    for number in range(size):
         name = f"{region}/g{number}"
-        yield PlaybookEvent(at_s, "gateway", name, in_cloud(name, region), Crowd(region, 7, 1, 10.0))
+        yield PlaybookEvent(at_s, "gateway", name, in_cloud(name, region), Crowd(region, 7, 1, per_s))
 
 
 def _broker(
@@ -65,8 +68,12 @@ def _broker(
         yield PlaybookEvent(at_s, "start", name)
 
 
-def emma(*, scaled: bool = False, all_workers: bool = False, step_s: float = STEP_S) -> Playbook:
-    """The eight steps of EMMA.  Scaled: workers appear instead of brokers, or all of them at the beginning."""
+def emma(
+    *, scaled: bool = False, all_workers: bool = False, step_s: float = STEP_S, size: int = GROUP, per_s: float = 10.0
+) -> Playbook:
+    """The eight steps of EMMA.  Scaled: workers appear instead of brokers, or all of them at the beginning.
+
+    `size`: gateways of a client group; `per_s`: messages of each publisher."""
     steps = tuple(step_s * number for number in range(9))
 
     def broker(step: int, name: str, region: str) -> Iterator[PlaybookEvent]:
@@ -78,14 +85,14 @@ def emma(*, scaled: bool = False, all_workers: bool = False, step_s: float = STE
         *(
             PlaybookEvent(steps[1], "gateway", f"global/{region}", in_cloud(f"global/{region}", region), crowd)
             for region, crowd in (
-                (EAST, Crowd("global", 1, 1, 10.0)),
-                (WEST, Crowd("global", 1, 1, 10.0)),
-                (CENTRAL, Crowd("global", 0, 1, 10.0)),
+                (EAST, Crowd("global", 1, 1, per_s)),
+                (WEST, Crowd("global", 1, 1, per_s)),
+                (CENTRAL, Crowd("global", 0, 1, per_s)),
             )
         ),
-        *_group(steps[2], EAST),
+        *_group(steps[2], EAST, size, per_s),
         *broker(3, "west", WEST),
-        *_group(steps[4], WEST),
+        *_group(steps[4], WEST, size, per_s),
         *broker(5, "east", EAST),
         *broker(6, "west2", WEST),
         PlaybookEvent(steps[7], "leave", f"global/{CENTRAL}"),
@@ -94,16 +101,18 @@ def emma(*, scaled: bool = False, all_workers: bool = False, step_s: float = STE
         events.append(PlaybookEvent(steps[8], "stop", "east"))
     title = "static" if not scaled else "dynamic (all workers)" if all_workers else "dynamic"
     ordered = sorted(events, key=lambda event: event.at_s)
-    return Playbook(f"EMMA, {title}", tuple(ordered), steps, 10 * step_s)
+    return Playbook(f"EMMA, {title}", tuple(ordered), steps, 10 * step_s, step_s * MINUTE_S / STEP_S)
 
 
 LINES: Final = 3
 FACTORIES: Final = {"A": CENTRAL, "B": WEST, "C": EAST}
+PER_LINE: Final = 4
+"""Gateways at each line."""
 OPEN: Final = {"A": ((0, 2), (8, 14)), "B": ((0, 4), (10, 14)), "C": ((0, 6), (12, 14))}
 """Factory: the minutes in which it works."""
 
 
-def factories(*, scaled: bool) -> Playbook:
+def factories(*, scaled: bool, minute_s: float = MINUTE_S, per_line: int = PER_LINE) -> Playbook:
     """Three factories with three lines each open and close.  The rates are ours: the thesis names none."""
     events = [*_broker(0.0, "cloud", CENTRAL, start=True, worker_at_s=0.0, fixed=True)]
     for factory, region in FACTORIES.items():
@@ -113,15 +122,16 @@ def factories(*, scaled: bool) -> Playbook:
             events.append(PlaybookEvent(0.0, "worker", worker, at, site=factory))
             if not scaled:
                 events.append(PlaybookEvent(0.0, "start", worker))
-            for number in range(4):
+            for number in range(per_line):
                 name = f"{worker}/g{number}"
                 place = behind(name, region, factory, BUSINESS_ISP)
                 for begin, end in OPEN[factory]:
-                    events.append(PlaybookEvent(60.0 * begin, "gateway", name, place, Crowd(factory, 3, 1, 1.0)))
-                    events.append(PlaybookEvent(60.0 * end, "leave", name))
+                    events.append(PlaybookEvent(minute_s * begin, "gateway", name, place, Crowd(factory, 3, 1, 1.0)))
+                    events.append(PlaybookEvent(minute_s * end, "leave", name))
     ordered = sorted(events, key=lambda event: (event.at_s, event.kind != "leave"))
-    steps = tuple(60.0 * minute for minute in (0, 2, 4, 6, 8, 10, 12))
-    return Playbook("Factories, " + ("dynamic" if scaled else "static"), tuple(ordered), steps, 14 * 60.0)
+    steps = tuple(minute_s * minute for minute in (0, 2, 4, 6, 8, 10, 12))
+    title = "Factories, " + ("dynamic" if scaled else "static")
+    return Playbook(title, tuple(ordered), steps, 14 * minute_s, minute_s)
 
 
 WANDER_S: Final = 120.0

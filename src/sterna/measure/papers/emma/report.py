@@ -9,52 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
+from rich.table import Table
 
-from sterna.adaptation.groups import LatencyGroups
-from sterna.adaptation.settings import GROUPS_MS, AdaptationTuning
 from sterna.measure.command import Means
-from sterna.measure.papers.emma.playbooks import EAST, WEST, Playbook, emma, factories, open_factories
+from sterna.measure.papers.emma.analysis import CrowdVisit, PlainAnalysis, RecordAnalysis, TownRow, visits
+from sterna.measure.papers.emma.plans import emma_plans, factories_plans, played
+from sterna.measure.papers.emma.playbooks import EAST, WEST
+from sterna.measure.papers.emma.records import RunRecords
 from sterna.measure.papers.emma.sweeps import ManagementRow, ThresholdRow, management, tables, thresholds
-from sterna.measure.papers.emma.town import Second, Town, Way
+from sterna.measure.papers.emma.targets import EmmaTarget, target
 from sterna.measure.plots import COLOURS, empty_figure
-from sterna.measure.report import Column, MeasurementReport, Verdict, table, targets_missed, verdict
-
-SETTLED_S = 30
-"""The first seconds after each step are not counted as settled."""
-SPIKE_RATIO, SPIKE_MS = 1.1, 1.0
-Seed = Annotated[int, typer.Option(min=0, help="Of all dice.")]
-
-
-class EmmaTarget(msgspec.Struct, frozen=True, kw_only=True):
-    what: str
-    figure: float
-    bound: str
-    thesis: str
-    verdict: Verdict
-
-
-class TownRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One run."""
-
-    title: str
-    way: str
-    moves: int
-    starts: list[tuple[float, str]]
-    stops: list[tuple[float, str]]
-    management_messages: float
-    """Share of all messages."""
-    management_bytes: float
-    nodes: list[int]
-    """At the end of each minute."""
-    managed: list[int]
-    """Management messages of each minute."""
-    latency_ms: dict[str, list[float | None]]
-    """Mean of each minute, by topic."""
+from sterna.measure.report import Column, MeasurementReport, table, targets_missed
 
 
 class TownDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +31,22 @@ class TownDocument(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     runs: list[TownRow]
     targets: list[EmmaTarget]
+    visits: list[CrowdVisit] = []
+    """Of the run whose nodes come and go."""
     management: list[ManagementRow] = []
     thresholds: list[ThresholdRow] = []
+
+
+NOTE: Final = (
+    "The product's measuring and decisions over simulated hosts; MQTT is a model; delivery is not checked here. "
+    "Management is counted by the thesis' sizes, with the mesh of workers and the reports of gateways; true bytes "
+    "are those of echoes, questions, answers, reports of gateways and orders, with headers of UDP, TCP and MQTT. "
+    "Reports of workers, every two seconds, are the same in both ways and not counted."
+)
+Seed = Annotated[int, typer.Option(min=0, help="Of all dice.")]
+Records = Annotated[
+    Path | None, typer.Option(help="Write the records of all runs into this directory, as Parquet.", show_default=False)
+]
 
 
 def emma_experiment(
@@ -72,43 +55,40 @@ def emma_experiment(
     sweeps: Annotated[
         bool, typer.Option("--sweeps", help="Besides: management by brokers and gateways, and thresholds of a start.")
     ] = False,
+    records: Records = None,
 ) -> MeasurementReport:
     """EMMA's eight steps: brokers by hand and by pressure, gateways by coordinates and by measuring everything.
 
-    Simulated: coordinator and measuring are those of the product, hosts and MQTT traffic are a model.
+    Simulated: coordinator and measuring are those of the product, hosts and MQTT are a model.
     """
-    static, still = emma(), AdaptationTuning(scaling="off")
-    measured = _run(
-        means, static, AdaptationTuning(scaling="off", selection="measure-all", pass_s=15), "measure-all", seed
-    )
-    placed = _run(means, static, still, "coordinates", seed)
-    dynamic = _run(means, emma(scaled=True), AdaptationTuning(), "coordinates", seed)
-    whole = _run(means, emma(scaled=True, all_workers=True), AdaptationTuning(), "coordinates", seed)
-    towns = [
-        (static, measured),
-        (static, placed),
-        (emma(scaled=True), dynamic),
-        (emma(scaled=True, all_workers=True), whole),
-    ]
-    ways = ["measure-all", "coordinates", "coordinates", "coordinates"]
-    rows = [_row(book, town, way) for (book, town), way in zip(towns, ways, strict=True)]
-    same = 100 * _same_choice(static, measured, placed)
-    slower = _slower(placed, dynamic, len(static.steps_s) - 1, static)
-    messages, size = 100 * placed.traffic.share("messages"), 100 * placed.traffic.share("bytes")
-    fewer = measured.traffic.bytes["management"] / placed.traffic.bytes["management"]
-    truly = measured.traffic.wire / placed.traffic.wire
+    plans = emma_plans()
+    runs = played(plans, seed, means.say, keep=records is not None)
+    analysis = _analysis(runs, records)
+    measured, static, dynamic = runs[:3]
+    rows = [analysis.row(run) for run in runs]
+    same = 100 * analysis.same_choice(measured, static)
+    slower = analysis.slower(static, dynamic)
     targets = [
-        _target("settled gateway-seconds as near as by measuring everything, %", same, ">= 99", "the same", same >= 99),
-        _target("management, % of messages", messages, "<= 0.50", "6.24 -> 0.50", messages <= 0.50),
-        _target("management, % of bytes", size, "<= 0.23", "2.18 -> 0.23", size <= 0.23),
-        _target("bytes of measuring everything / ours, by the thesis' sizes", fewer, ">= 10", "9.5", fewer >= 10),
-        _target("the same, true bytes with headers", truly, ">= 10", "not given", truly >= 10),
-        _target(
+        target("settled gateway-seconds as near as by measuring everything, %", same, ">= 99", "the same", same >= 99),
+        *_management_targets(rows[0], rows[1]),
+        target(
             "dynamic / static latency, worst topic, last minute of a step", slower, "<= 1.1", "the same", slower <= 1.1
         ),
     ]
-    found = _report("emma", seed, rows, targets, ["global", WEST, EAST])
+    found = _report("emma", seed, rows, dynamic, targets, ["global", WEST, EAST])
     return _with_sweeps(means, found, seed) if sweeps else found
+
+
+def _management_targets(measured: TownRow, placed: TownRow) -> list[EmmaTarget]:
+    messages, size = 100 * placed.management_messages, 100 * placed.management_bytes
+    fewer = measured.managed_bytes / placed.managed_bytes
+    truly = measured.wire_bytes / placed.wire_bytes
+    return [
+        target("management, % of messages", messages, "<= 0.50", "6.24 -> 0.50", messages <= 0.50),
+        target("management, % of bytes", size, "<= 0.23", "2.18 -> 0.23", size <= 0.23),
+        target("bytes of measuring everything / ours, by the thesis' sizes", fewer, ">= 10", "9.5", fewer >= 10),
+        target("the same, true bytes with headers", truly, ">= 10", "not given", truly >= 10),
+    ]
 
 
 def _with_sweeps(means: Means, report: MeasurementReport, seed: int) -> MeasurementReport:
@@ -117,110 +97,52 @@ def _with_sweeps(means: Means, report: MeasurementReport, seed: int) -> Measurem
     return replace(report, document=document, tables=[*report.tables, *tables(managed, swept)])
 
 
-def factories_experiment(means: Means, seed: Seed = 1) -> MeasurementReport:
+def factories_experiment(
+    means: Means,
+    seed: Seed = 1,
+    records: Records = None,
+) -> MeasurementReport:
     """Three factories open and close: nodes start beside them and stop again, beside nodes that always run.
 
-    Simulated: coordinator and measuring are those of the product, hosts and MQTT traffic are a model.
+    Simulated: coordinator and measuring are those of the product, hosts and MQTT are a model.
     """
-    tuning = AdaptationTuning(calm_s=30.0, young_s=30.0)
-    books = factories(scaled=False), factories(scaled=True)
-    static = _run(means, books[0], AdaptationTuning(scaling="off"), "coordinates", seed)
-    dynamic = _run(means, books[1], tuning, "coordinates", seed)
-    minutes = [sum(second.nodes for second in town.seconds) / 60 for town in (static, dynamic)]
-    share = 100 * minutes[1] / minutes[0]
-    cold, *later = _spikes(static, dynamic, books[1])
+    plans = factories_plans()
+    runs = played(plans, seed, means.say, keep=records is not None)
+    analysis = _analysis(runs, records)
+    static, dynamic = runs
+    rows = [analysis.row(run) for run in runs]
+    share = 100 * analysis.node_seconds(dynamic) / analysis.node_seconds(static)
+    cold, *later = analysis.spikes(static, dynamic)
+    matched = 100 * analysis.matched(dynamic)
     longest = max(later)
-    extra = [second.nodes - 1 - open_factories(number / 60) for number, second in enumerate(dynamic.seconds)]
-    matched = 100 * sum(one == 0 for one in extra) / len(extra)
     targets = [
-        _target("broker-minutes, % of static", share, "<= 30", "not given (ideal 27)", share <= 30),
-        _target("longest spike after an opening, s", longest, "<= 15", "short", longest <= 15),
-        _target("the same at the start, when nobody knows where it is, s", cold, "<= 15", "short", cold <= 15),
-        _target("seconds in which nodes = open factories + 1, %", matched, "-", "always", None),
+        target("broker-minutes, % of static", share, "<= 30", "not given (ideal 27)", share <= 30),
+        target("longest spike after an opening, s", longest, "<= 15", "short", longest <= 15),
+        target("the same at the start, when nobody knows where it is, s", cold, "<= 15", "short", cold <= 15),
+        target("seconds in which nodes = open factories + 1, %", matched, "-", "always", None),
     ]
-    rows = [_row(books[0], static, "coordinates"), _row(books[1], dynamic, "coordinates")]
-    return _report("factories", seed, rows, targets, ["A", "B", "C"])
+    return _report("factories", seed, rows, dynamic, targets, ["A", "B", "C"])
 
 
-def _run(means: Means, playbook: Playbook, settings: AdaptationTuning, way: Way, seed: int) -> Town:
-    means.say(f"{playbook.title}, {way}")
-    return Town(playbook, settings, way, seed).run()
-
-
-def _target(what: str, figure: float, bound: str, thesis: str, reached: bool | None) -> EmmaTarget:
-    return EmmaTarget(what=what, figure=figure, bound=bound, thesis=thesis, verdict=verdict(reached))
-
-
-def _minutes(town: Town) -> list[list[Second]]:
-    return [town.seconds[begin : begin + 60] for begin in range(0, len(town.seconds), 60)]
-
-
-def _mean_of(seconds: Sequence[Second], topic: str) -> float | None:
-    values = [second.latency_ms[topic] for second in seconds if topic in second.latency_ms]
-    return fmean(values) if values else None
-
-
-def _row(playbook: Playbook, town: Town, way: str) -> TownRow:
-    topics = sorted({topic for second in town.seconds for topic in second.latency_ms})
-    return TownRow(
-        title=playbook.title,
-        way=way,
-        moves=town.moves,
-        starts=town.starts,
-        stops=town.stops,
-        management_messages=town.traffic.share("messages"),
-        management_bytes=town.traffic.share("bytes"),
-        nodes=[minute[-1].nodes for minute in _minutes(town)],
-        managed=[sum(second.management for second in minute) for minute in _minutes(town)],
-        latency_ms={topic: [_mean_of(minute, topic) for minute in _minutes(town)] for topic in topics},
-    )
-
-
-def _same_choice(playbook: Playbook, measured: Town, placed: Town) -> float:
-    """Settled gateway-seconds in which a gateway is in the same latency group as when everything is measured."""
-    groups = LatencyGroups(GROUPS_MS)
-    same = count = 0
-    for number, (one, other) in enumerate(zip(measured.seconds, placed.seconds, strict=True)):
-        if any(0 <= number - step < SETTLED_S for step in playbook.steps_s):
-            continue
-        for gateway, node in one.on.items():
-            if gateway in other.on:
-                count += 1
-                there, here = placed.usual_s(gateway, node), placed.usual_s(gateway, other.on[gateway])
-                same += node == other.on[gateway] or groups.of(here) <= groups.of(there)
-    return same / max(count, 1)
-
-
-def _slower(static: Town, dynamic: Town, steps: int, playbook: Playbook) -> float:
-    """The worst ratio of latencies in the last minute of a step, up to the one in which a broker is stopped by hand."""
-    ratios = []
-    for step in range(1, steps):
-        end = int(playbook.steps_s[step] + (playbook.steps_s[1] - playbook.steps_s[0]))
-        for topic in ("global", WEST, EAST):
-            one, other = (_mean_of(town.seconds[end - 60 : end], topic) for town in (static, dynamic))
-            if one is not None and other is not None:
-                ratios.append(other / one)
-    return max(ratios)
-
-
-def _spikes(static: Town, dynamic: Town, playbook: Playbook) -> list[int]:
-    """After each step, the seconds in which a topic was slower than with nodes that had always been there."""
-    found = []
-    settled = static.seconds[90:120]
-    calm = {topic: _mean_of(settled, topic) or 0.0 for topic in ("A", "B", "C")}
-    for step in playbook.steps_s:
-        slow = 0
-        for number in range(int(step), min(int(step) + 120, len(dynamic.seconds))):
-            latencies = dynamic.seconds[number].latency_ms
-            slow += any(latencies[topic] > SPIKE_RATIO * calm[topic] + SPIKE_MS for topic in latencies)
-        found.append(slow)
-    return found
+def _analysis(runs: Sequence[RunRecords], directory: Path | None) -> RecordAnalysis:
+    """The records are written where they are wanted."""
+    if directory is not None:
+        for run in runs:
+            run.write(directory)
+    return PlainAnalysis()
 
 
 def _report(
-    experiment: str, seed: int, rows: list[TownRow], targets: list[EmmaTarget], topics: list[str]
+    experiment: str,
+    seed: int,
+    rows: list[TownRow],
+    dynamic: RunRecords,
+    targets: list[EmmaTarget],
+    topics: list[str],
 ) -> MeasurementReport:
-    told = TownDocument(experiment=experiment, seed=seed, runs=rows, targets=targets)
+    """`dynamic`: the run whose nodes come and go."""
+    found = visits(dynamic)
+    told = TownDocument(experiment=experiment, seed=seed, runs=rows, targets=targets, visits=found)
     columns = [
         Column("minute", lambda at: str(at), "right"),
         *(_nodes_column(row) for row in rows),
@@ -255,14 +177,14 @@ def _report(
         targets,
     )
     notes = [
-        "The product's measuring and decisions over simulated hosts; MQTT is a model; delivery is not checked here. "
-        "Management is counted by the thesis' sizes, with the mesh of workers and the reports of gateways; true bytes "
-        "are those of echoes, questions, answers, reports of gateways and orders, with headers of UDP, TCP and MQTT. "
-        "Reports of workers, every two seconds, are the same in both ways and not counted.",
+        NOTE,
         targets_missed([one.what for one in targets if one.verdict == "missed"]),
     ]
     return MeasurementReport(
-        document=told, tables=[first, second, third], notes=notes, draw=lambda file: draw(told, topics, file)
+        document=told,
+        tables=[first, second, _visits_table(found), third],
+        notes=notes,
+        draw=lambda file: draw(told, topics, file),
     )
 
 
@@ -271,7 +193,9 @@ def _nodes_column(row: TownRow) -> Column:
 
 
 def _latency_column(row: TownRow, topic: str) -> Column:
-    return Column(f"{topic}\n{_short(row)}", lambda at: _told(row.latency_ms.get(topic, [])[at]))
+    return Column(
+        f"{topic}\n{_short(row)}", lambda at: _told(row.latency_ms[topic][at] if topic in row.latency_ms else None)
+    )
 
 
 def _short(row: TownRow) -> str:
@@ -280,6 +204,23 @@ def _short(row: TownRow) -> str:
 
 def _told(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
+
+
+def _visits_table(found: list[CrowdVisit]) -> Table:
+    return table(
+        "Crowds where a node may start",
+        [
+            Column("site", lambda one: one.site, "left"),
+            Column("comes, s", lambda one: f"{one.at_s:.0f}"),
+            Column("served after, s", lambda one: _seconds(one.served_s)),
+            Column("node off after it left, s", lambda one: _seconds(one.off_s) if one.leaves else "stays"),
+        ],
+        found,
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:.1f}"
 
 
 def draw(told: TownDocument, topics: Sequence[str], file: Path) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
-from typing import Final, Literal
+from typing import Final
 
 from sterna.adaptation.picture import WorkerNodeState
 from sterna.adaptation.settings import AdaptationTuning
@@ -44,7 +44,7 @@ from sterna.measure.papers.emma.control_plane import (
     Traffic,
 )
 from sterna.measure.papers.emma.playbooks import Crowd, Playbook, PlaybookEvent
-from sterna.simulation.geography import Location
+from sterna.measure.papers.emma.records import RunRecords, Second, TopicSecond, TrafficSecond, Way
 from sterna.simulation.kernel import Kernel
 
 BEFORE_S: Final = 30.0
@@ -56,7 +56,6 @@ REPORT_S: Final = 2.0
 EMMA_EVERY_S, EMMA_PINGS, EMMA_KEPT = 15.0, 10, 4
 ECHO_BYTES: Final = UDP_BYTES + 44
 """True bytes of a ping or pong of ours."""
-Way = Literal["coordinates", "measure-all"]
 
 
 @dataclass(slots=True)
@@ -81,26 +80,6 @@ class TownGateway:
     """Of one that measures everything: the last means, by worker."""
 
 
-@dataclass(slots=True)
-class Second:
-    """One second of a run."""
-
-    nodes: int
-    latency_ms: dict[str, float]
-    """By topic."""
-    management: int
-    on: dict[str, str]
-    """Gateway: its node."""
-    at: dict[str, Location]
-    """Gateway: where it is."""
-    slowest_ms: dict[str, float]
-    """Of a hundred messages the slowest but one, by topic."""
-    acting: int
-    """Coordinators that lead and may give orders."""
-    moves: int
-    """Until then."""
-
-
 class Town:
     def __init__(
         self,
@@ -111,24 +90,38 @@ class Town:
         *,
         loaded: bool = False,
         coordinators: int = 1,
+        keep: bool = False,
     ) -> None:
-        """`loaded`: a node has one processor, and what it cannot do in time waits."""
+        """`loaded`: a node has one processor, and what it cannot do in time waits.  `keep`: records that can be written
+        to files."""
         self._playbook = playbook
         self._way = way
+        self._keep = keep
+        self._topics: list[TopicSecond] = []
+        self.records = RunRecords(playbook, way)
         self._kernel = Kernel(seed)
         self.traffic = Traffic()
         self._plane = ControlPlane(self._kernel, settings, self.traffic, self._carry_out, coordinators)
         self._geography, self._rng = self._plane.geography, self._kernel.dice("town")
         self._workers: dict[str, Hosted] = {}
         self._gateways: dict[str, TownGateway] = {}
-        self.seconds: list[Second] = []
         self._loaded = loaded
         self._work: defaultdict[str, float] = defaultdict(float)
         """Worker: the processor time that this second's messages take."""
         self._behind_s: dict[str, float] = defaultdict(float)
         self.moves = 0
-        self.starts: list[tuple[float, str]] = []
-        self.stops: list[tuple[float, str]] = []
+
+    @property
+    def seconds(self) -> list[Second]:
+        return self.records.seconds
+
+    @property
+    def starts(self) -> list[tuple[float, str]]:
+        return self.records.starts
+
+    @property
+    def stops(self) -> list[tuple[float, str]]:
+        return self.records.stops
 
     @property
     def _now(self) -> float:
@@ -139,16 +132,23 @@ class Town:
         for event in self._playbook.events:
             self._kernel.at(BEFORE_S + event.at_s, self._happens, event)
         for second in range(int(self._playbook.end_s)):
-            before = self.traffic.messages["management"]
+            before = self._sums()
             self._kernel.run_until(BEFORE_S + second)
             latency, slowest = self._messages()
-            managed = self.traffic.messages["management"] - before
-            running = (WorkerNodeState.SERVING, WorkerNodeState.LEAVING)
-            nodes = sum(one.state in running for one in self._workers.values())
+            traffic = TrafficSecond(*(now - then for now, then in zip(self._sums(), before, strict=True)))
+            off = WorkerNodeState.OFF
+            states = {name: one.state for name, one in self._workers.items() if one.state is not off}
             on = {name: one.node for name, one in self._gateways.items()}
             at = {name: one.host.at for name, one in self._gateways.items()}
-            self.seconds.append(Second(nodes, latency, managed, on, at, slowest, self._plane.acting, self.moves))
+            acting, topics = self._plane.acting, self._topics
+            self.seconds.append(Second(states, latency, traffic, on, at, slowest, acting, self.moves, topics))
+            self._topics = []
         return self
+
+    def _sums(self) -> TrafficSecond:
+        messages, size = self.traffic.messages, self.traffic.bytes
+        wire = self.traffic.wire
+        return TrafficSecond(messages["management"], size["management"], messages["data"], size["data"], wire)
 
     # -- the playbook --
 
@@ -176,6 +176,7 @@ class Town:
     def _gateway_appears(self, event: PlaybookEvent) -> None:
         assert event.at is not None
         assert event.crowd is not None
+        self.records.came_s[event.name, event.at_s] = self._now
         host = self._plane.add(event.name, event.at, is_worker=False, measures=self._way == "coordinates")
         first = next(name for name, one in self._workers.items() if one.fixed)
         gateway = self._gateways[event.name] = TownGateway(host, event.crowd, first)
@@ -183,6 +184,7 @@ class Town:
             self._measure_all(gateway)
 
     def _gateway_leaves(self, event: PlaybookEvent) -> None:
+        self.records.left_s[event.name, event.at_s] = self._now
         del self._gateways[event.name]
         self._plane.remove(event.name)
 
@@ -340,7 +342,11 @@ class Town:
             for node in receivers.keys() - {publisher.node}:
                 self._work[node] += rate * (1 + receivers[node]) * COPY_S
             for subscriber in subscribers:
-                took.append((self._way_s(publisher, subscriber, receivers[subscriber.node] + elsewhere), rate))
+                way_s = self._way_s(publisher, subscriber, receivers[subscriber.node] + elsewhere)
+                took.append((way_s, rate))
+                if self._keep:
+                    names = publisher.host.name, subscriber.host.name
+                    self._topics.append(TopicSecond(topic, *names, 1000 * way_s, rate))
         return took
 
     def _way_s(self, publisher: TownGateway, subscriber: TownGateway, copies: int) -> float:
@@ -355,15 +361,6 @@ class Town:
     @property
     def serving(self) -> list[str]:
         return [name for name, one in self._workers.items() if one.state is WorkerNodeState.SERVING]
-
-    def usual_s(self, gateway: str, node: str) -> float:
-        """The true round trip between a gateway and a worker, whether they are still there or not."""
-        places = {event.name: event.at for event in self._playbook.events if event.at is not None}
-        return self._geography.usual_round_trip_s(places[gateway], places[node])
-
-    def usual_from_s(self, at: Location, node: str) -> float:
-        """The same from somewhere else."""
-        return self._geography.usual_round_trip_s(at, self._workers[node].host.at)
 
 
 def _flows(crowds: list[Crowd]) -> tuple[ServedFlow, ...]:
