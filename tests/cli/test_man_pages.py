@@ -30,6 +30,6 @@ def test_man_reads_them_without_a_warning(tmp_path: Path) -> None:
         ["groff", "-man", "-Tutf8", "-ww", "-z", *sorted(tmp_path.iterdir())],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert (run.returncode, run.stderr) == (0, "")

@@ -53,7 +53,7 @@ class Machine:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
 

@@ -218,13 +218,13 @@ def test_a_node_is_upgraded_as_the_page_says(tmp_path: Path) -> None:
         run("sterna pub -t plant/meter-17/orders -m start -q 1", node, tmp_path)
         assert run(backup, node, tmp_path).strip().endswith("/before-upgrade")
         again = [sys.executable, "-m", *shlex.split(backup), "--admin", node.admin]
-        done = subprocess.run(again, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(again, capture_output=True, text=True, timeout=240)
         assert (done.returncode, "exists already; choose another name" in done.stderr) == (1, True)
         assert re.search(r"^1 segment of the journal, ", run("sterna backup 2>&1", node, tmp_path), re.MULTILINE)
         assert stop == "systemctl stop sterna-node"
         assert node.stop() == 0
         words = [*shlex.split(check)[:-1], str(node.file)]
-        assert subprocess.run([sys.executable, "-m", *words], capture_output=True, timeout=60).returncode == 0
+        assert subprocess.run([sys.executable, "-m", *words], capture_output=True, timeout=240).returncode == 0
         assert start == "systemctl start sterna-node"
         node.restart()
         client = meter(node)
@@ -281,6 +281,6 @@ def test_the_five_commands_of_the_readme_do_what_it_says(tmp_path: Path) -> None
         finally:
             client.close()
         imported = subprocess.run(
-            [sys.executable, "-m", *import_.split()], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", *import_.split()], cwd=tmp_path, capture_output=True, text=True, timeout=240
         )
         assert (imported.returncode, "1884" in imported.stdout) == (0, True)

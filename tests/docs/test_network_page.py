@@ -41,6 +41,6 @@ def test_two_nodes_as_the_page_makes_them_are_one_broker(tmp_path: Path) -> None
         wait_until(lambda: hears(first, ["second"]) and hears(second, ["first"]), "the nodes hear each other")
         sterna = f'sterna() {{ {sys.executable} -m sterna "$@"; }}\n'
         script = sterna + "\n".join(commands)
-        result = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        result = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=240, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == expected

@@ -42,7 +42,7 @@ def enabled(page: str, names: str, system: Path) -> set[str]:
 def run(line: str, system: Path) -> None:
     here = re.sub(r" /(etc|usr|opt)/", rf" {system}/\1/", line).replace(" --now", "")
     here = here.replace("systemctl ", f"systemctl --root={system} ")
-    done = subprocess.run(["sh", "-c", here], cwd=system, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", here], cwd=system, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"{here}\n{done.stderr}"
 
 

@@ -95,7 +95,9 @@ def test_a_configuration_of_mosquitto_becomes_a_node(page: str, tmp_path: Path) 
     (block,) = blocks(page, "sterna import")
     import_, check, *start = block.replace("/etc/mosquitto/", f"{tmp_path}/").splitlines()
     for line in (import_, check):
-        done = subprocess.run([sys.executable, "-m", *shlex.split(line)], capture_output=True, cwd=tmp_path, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-m", *shlex.split(line)], capture_output=True, cwd=tmp_path, timeout=240
+        )
         assert done.returncode == 0, done.stderr
     for line in start:
         with running(line, tmp_path):
@@ -166,7 +168,7 @@ def test_a_reload_says_what_the_page_shows(tmp_path: Path) -> None:
             authority.issue("server")
             node.file.write_text(node._completed(configuration("connections = 20_000\nreceive_maximum = 1000")))
             words = [sys.executable, "-m", *shlex.split(command.removeprefix("$ ")), "--admin", node.admin]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(words, capture_output=True, text=True, timeout=240)
             gone.wait_for_end()
         finally:
             gone.close()

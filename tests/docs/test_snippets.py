@@ -74,7 +74,7 @@ def test_a_console_snippet_prints_what_it_shows(session: str, tmp_path: Path) ->
         # The snippets speak of the default port; here the node has another.
         sterna = f'sterna() {{ {sys.executable} -m sterna "$@" -p {node.port}; }}\n'
         script = sterna + "\n".join(commands) + "\nwait\n"
-        result = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        result = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=240, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == sorted(expected)
 

@@ -201,7 +201,7 @@ class LiveNode:
 
     def _admin_connection(self) -> http.client.HTTPConnection:
         if self.admin_port:
-            return http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=60)
+            return http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=240)
         return UnixConnection(self.admin.removeprefix("unix:"))
 
     def network(self) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def _node(packages: Path) -> str:
 
 
 def order(at: LiveNode, page: str, **words: Any) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", at.admin_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", at.admin_port, timeout=240)
     try:
         connection.request("POST", page, json.dumps(words), {"Content-Type": "application/json"})
         answer = connection.getresponse()

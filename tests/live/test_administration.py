@@ -21,7 +21,7 @@ BANNED, BAD_PASSWORD, NOT_AUTHORIZED = 0x8A, 0x86, 0x87
 
 def sterna(*words: str, stdin: str = "", status: int = 0) -> str:
     run = subprocess.run(
-        [sys.executable, "-m", "sterna", *words], input=stdin, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "sterna", *words], input=stdin, capture_output=True, text=True, timeout=240
     )
     assert run.returncode == status, run.stderr
     return run.stdout if status == 0 else run.stderr

@@ -318,7 +318,7 @@ def try_rr(scene: Scene) -> None:
         told: Any = request.properties
         for payload, correlation in ((b"200", b"of another one"), (b"180", told.CorrelationData)):
             answering.publish(told.ResponseTopic, payload, 1, CorrelationData=correlation)
-        assert asking.communicate(timeout=60) == ("180\n", "")
+        assert asking.communicate(timeout=240) == ("180\n", "")
     assert asking.returncode == 0
 
 

@@ -68,7 +68,7 @@ class Prometheus:
         self._address = f"http://127.0.0.1:{port}"
 
     def ask(self, page: str, **words: str) -> Any:
-        with urllib.request.urlopen(f"{self._address}{page}?{urllib.parse.urlencode(words)}", timeout=60) as answer:
+        with urllib.request.urlopen(f"{self._address}{page}?{urllib.parse.urlencode(words)}", timeout=240) as answer:
             said = json.load(answer)
         assert said["status"] == "success", said
         return said["data"]
@@ -79,7 +79,7 @@ class Prometheus:
 
     def is_up(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self._address}/-/ready", timeout=60) as answer:
+            with urllib.request.urlopen(f"{self._address}/-/ready", timeout=240) as answer:
                 return int(answer.status) == 200
         except OSError:
             return False

@@ -28,7 +28,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
 
 
 def sterna(*words: str) -> str:
-    run = subprocess.run([sys.executable, "-m", "sterna", *words], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-m", "sterna", *words], capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -98,7 +98,7 @@ def test_an_order_that_cannot_be_followed_is_refused_with_a_reason(network: Live
         [sys.executable, "-m", "sterna", "move", "nobody", "--to", "b", "--admin", network["a"].admin],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert run.returncode == 1
     assert "no node has a session" in run.stderr

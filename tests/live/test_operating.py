@@ -21,7 +21,7 @@ ADMIN = '[admin]\nbind = "127.0.0.1:0"\n'
 
 
 def sterna(*words: str) -> str:
-    run = subprocess.run([sys.executable, "-m", "sterna", *words], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-m", "sterna", *words], capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -64,7 +64,7 @@ def test_a_lone_node_is_a_network_of_one(node: LiveNode) -> None:
     assert "network of one" in said
     assert sterna("migrations", "--admin", node.admin).startswith("node live: arrived 0")
     words = [sys.executable, "-m", "sterna", "move", "somebody", "--to", "second", "--admin", node.admin]
-    run = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(words, capture_output=True, text=True, timeout=240)
     assert (run.returncode, "no [network] table" in run.stderr) == (1, True)
 
 

@@ -29,7 +29,7 @@ def config(proxies: str, more: str = "") -> str:
 
 
 def addresses(node: LiveNode) -> list[str]:
-    with urllib.request.urlopen(f"http://{node.admin}/clients", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://{node.admin}/clients", timeout=240) as answer:
         return [one["address"] for one in json.load(answer)]
 
 

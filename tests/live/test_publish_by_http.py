@@ -23,7 +23,7 @@ def post(node: LiveNode, order: dict[str, Any], **headers: str) -> tuple[int, st
         f"http://{node.admin}/publish", json.dumps(order).encode(), {"Content-Type": "application/json", **headers}
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=240) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

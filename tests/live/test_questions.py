@@ -20,7 +20,7 @@ ADMINISTRATIVE = 0x98
 
 
 def sterna(*words: str, status: int = 0) -> str:
-    run = subprocess.run([sys.executable, "-m", "sterna", *words], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-m", "sterna", *words], capture_output=True, text=True, timeout=240)
     assert run.returncode == status, run.stderr
     return run.stdout if status == 0 else run.stderr
 
@@ -136,7 +136,7 @@ def test_what_is_not_there_is_said(nodes: tuple[LiveNode, LiveNode]) -> None:
     assert "no topic filter" in sterna("subscriptions", "a/#/b", "--admin", asked.admin, status=1)
     assert sterna("retained", "no/such/topic", "--admin", asked.admin) == ""
     words = [sys.executable, "-m", "sterna", "topics", "no/such/#", "--for", "1s", "--admin", asked.admin]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
     said = "nobody published on no/such/# while this counted, for 1s; --for counts longer\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
 
@@ -158,12 +158,12 @@ def test_what_is_not_there_is_said(nodes: tuple[LiveNode, LiveNode]) -> None:
 def test_an_empty_answer_is_told_apart_from_silence(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     with LiveNode(tmp_path, '[admin]\nbind = "127.0.0.1:0"\n') as node:
         run = [sys.executable, "-m", "sterna", *words, "--admin", node.admin]
-        done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(run, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{said}\n")
 
 
 def test_a_feed_without_named_readers_says_so(tmp_path: Path) -> None:
     with LiveNode(tmp_path, '[feed]\nbind = "127.0.0.1:0"\n') as node:
         run = [sys.executable, "-m", "sterna", "readers", "list", "--nodes", str(node.events("feed")[-1]["address"])]
-        done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(run, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "no named readers\n")

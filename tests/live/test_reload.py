@@ -61,7 +61,7 @@ def write_passwords(file: Path, **passwords: str) -> None:
 def reload(node: LiveNode) -> tuple[int, str, str]:
     """`sterna reload`: exit status, stdout and stderr."""
     words = [sys.executable, "-m", "sterna", "reload", "--admin", node.admin]
-    run = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(words, capture_output=True, text=True, timeout=240)
     return run.returncode, run.stdout, run.stderr
 
 
@@ -551,7 +551,7 @@ def test_a_worker_or_coordinator_reloads_its_tokens_and_its_log(command: str, tm
         assert not process.events("reloaded"), "that is of level info"
         process.file.write_text(file.replace('network = "live"', 'network = "another"'))
         words = [sys.executable, "-m", "sterna", "reload", "--admin", process.admin, "--token-file", str(token)]
-        run = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        run = subprocess.run(words, capture_output=True, text=True, timeout=240)
         assert run.stdout.splitlines() == [
             "admin port: changed",
             "log: changed, level info, json",

@@ -29,7 +29,7 @@ needs_namespaces = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "namespac
 
 
 def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=60)
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=240)
 
 
 class Wires:

@@ -219,7 +219,7 @@ def test_the_job_says_which_functions_cannot_be_loaded_before_spark_is_started(
     node = start_feeding("a", SPARKS + functions(tmp_path))
     (tmp_path / "seconds.py").write_text("import nothing_of_that_name")
     command = sterna("operators", str(tmp_path / "job"), "--nodes", node.feed, "--config", str(node.file))
-    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=240)
     assert ended.returncode == 1
     assert "$SLOW: ModuleNotFoundError: No module named 'nothing_of_that_name'" in " ".join(ended.stderr.split())
     assert "starting Spark" not in ended.stderr

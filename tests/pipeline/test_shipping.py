@@ -55,7 +55,7 @@ def bare_python(directory: Path) -> Path:
         if (ours / name).exists():
             (its / name).symlink_to(ours / name)
     python = directory / "bin/python"
-    assert subprocess.run([python, "-c", "import sterna"], capture_output=True, timeout=60).returncode != 0
+    assert subprocess.run([python, "-c", "import sterna"], capture_output=True, timeout=240).returncode != 0
     return python
 
 

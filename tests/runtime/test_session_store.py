@@ -106,7 +106,7 @@ def test_other_threads_may_checkpoint(path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join(timeout=240)
         assert sorted(store.load().sessions) == [f"c{number}" for number in range(8)]
 
 

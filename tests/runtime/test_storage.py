@@ -153,7 +153,7 @@ def test_the_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="in use"):
             FileStore(tmp_path, SETTINGS, "node-1")
         holder.kill()
-        holder.wait(timeout=60)
+        holder.wait(timeout=240)
         FileStore(tmp_path, SETTINGS, "node-1").close()
 
 
@@ -297,7 +297,7 @@ def test_a_worker_writes_while_the_loop_appends_reads_and_trims(tmp_path: Path) 
                     one = journal.read(offset)
                     assert one is not None
                     assert one.payload == b"%d " % offset
-            journal.committed(group, written.result(timeout=60))
+            journal.committed(group, written.result(timeout=240))
             journal.enforce_retention(now=0.0)
         assert journal.first_offset > 0
         assert journal.damage == []

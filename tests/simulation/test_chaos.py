@@ -378,7 +378,7 @@ def test_seven_nodes_keep_every_promise(strategy: str) -> None:
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     words = (sys.executable, "-m", "sterna", "simulate", "chaos", *words)
-    return subprocess.run(words, capture_output=True, text=True, timeout=100)
+    return subprocess.run(words, capture_output=True, text=True, timeout=240)
 
 
 def test_the_command_that_is_printed_repeats_the_run() -> None:

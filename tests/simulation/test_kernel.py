@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_trace_in_any_process(strategy: str) -> Non
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
         )
         assert run.returncode == 0, run.stderr
         digests.add(run.stdout)
