@@ -150,7 +150,7 @@ def test_what_is_not_there_is_said(nodes: tuple[LiveNode, LiveNode]) -> None:
         (("operators", "list"), "no expressions"),
         (("ban",), "no bans"),
         (("users", "list"), "no users"),
-        (("neighbours", "list"), "no neighbours are listed"),
+        (("neighbours", "list"), "no neighbours are listed; `sterna network` also shows links that other nodes made"),
         (("trace", "--client", "nobody", "--for", "1s"), "--for reached"),
     ],
     ids=lambda words: words[0] if isinstance(words, tuple) else "",

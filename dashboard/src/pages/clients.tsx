@@ -239,7 +239,7 @@ export function ClientsPage(given: { nodes: string[]; operator: boolean; total: 
           { title: "subscriptions", number: true, cell: (row) => row.subscriptions },
         ] satisfies TableColumn<ClientRow>[])
       : []),
-    { title: "queued", number: true, cell: (row) => count(row.queued) },
+    { title: "waiting", number: true, cell: (row) => count(row.queued) },
     { title: "in flight", number: true, cell: (row) => count(row.inflight) },
   ];
   if (given.operator) columns.push({ title: "orders", hidden: true, cell: (row) => <Orders row={row} nodes={given.nodes} done={again} /> });

@@ -319,7 +319,7 @@ function NodePanel(given: { row: NodeRow; view: View; operator: boolean; close: 
   const facts: [string, string][] = [
     ["clients", `${count(row.totals.clients_connected)} connected, ${count(row.totals.sessions)} sessions`],
     ["messages", `${rate(rates.received)} in, ${rate(rates.sent)} out`],
-    ["waiting", `${count(row.totals.queued)} queued, ${count(row.totals.inflight)} in flight`],
+    ["messages", `${count(row.totals.queued)} waiting, ${count(row.totals.inflight)} in flight`],
     ["subscriptions", `${count(row.totals.subscriptions)}, ${count(row.totals.expressions)} compute`],
     ["journal", `${bytes(row.totals.journal_bytes)}, next offset ${count(row.totals.journal_next_offset)}`],
     ["process", `${percent(rates.cpu)} CPU, at most ${bytes(row.rss_bytes)}, up ${duration(row.uptime_s)}`],

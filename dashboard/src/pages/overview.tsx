@@ -50,7 +50,7 @@ function Nodes(given: { view: View }): JSX.Element {
         { title: "sessions", number: true, cell: (row) => count(row.totals.sessions) },
         { title: "in", number: true, cell: (row) => rate(rates(row).received) },
         { title: "out", number: true, cell: (row) => rate(rates(row).sent) },
-        { title: "queued", number: true, cell: (row) => count(row.totals.queued) },
+        { title: "waiting", number: true, cell: (row) => count(row.totals.queued) },
         { title: "CPU", number: true, cell: (row) => percent(rates(row).cpu) },
         { title: "up", number: true, cell: (row) => duration(row.uptime_s) },
       ]}

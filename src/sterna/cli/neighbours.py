@@ -53,6 +53,6 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
     dialled = answer["dialled"]
     for address in answer["neighbours"]:
         print(f"{address}\t{dialled.get(address, 'not dialled')}")
-    tell_nothing(answer["neighbours"], "neighbours are listed")
+    tell_nothing(answer["neighbours"], "neighbours are listed; `sterna network` also shows links that other nodes made")
     for line in foreign_lines(answer):
         print(line)
