@@ -54,7 +54,7 @@ STEP_S = 0.1
 PAUSES = 6
 
 
-class Waiting(NamedTuple):
+class OfferPause(NamedTuple):
     tries: int
     until: float
 
@@ -71,7 +71,7 @@ class Evacuation:
     """Moves that did not come about; they are tried again, after pauses that grow."""
     turn: int = 0
     allowance: float = 0.0
-    waiting: dict[bytes, Waiting] = field(default_factory=dict)
+    waiting: dict[bytes, OfferPause] = field(default_factory=dict)
     """Clients that could not be moved."""
     turned_away: dict[bytes, float] = field(default_factory=dict)
     """Clients whose connections were closed because the node is being emptied -> when."""
@@ -80,7 +80,7 @@ class Evacuation:
 
     def wait(self, client: bytes, now: float, retry_s: float) -> None:
         tries = self.waiting[client].tries if client in self.waiting else 0
-        self.waiting[client] = Waiting(tries + 1, now + pause_s(retry_s, min(tries, PAUSES)))
+        self.waiting[client] = OfferPause(tries + 1, now + pause_s(retry_s, min(tries, PAUSES)))
 
     def waits(self, client: bytes, now: float) -> bool:
         return client in self.waiting and self.waiting[client].until > now
