@@ -1,14 +1,16 @@
 """Configurations of a small network that adapts itself: a cloud, an edge far from it, and gateways there.
 
-Timers are short, so that a crowd that comes is served within seconds and one that goes is forgotten as soon.  Admin
-ports and listeners of gateways are Unix sockets, which know no borders of network namespaces.
+Timers are short unless others are given, so that a crowd that comes is served within seconds and one that goes is
+forgotten as soon.  Admin ports and listeners of gateways are Unix sockets, which know no borders of network namespaces.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from sterna.broker.access.passwords import hash_password
 from sterna.measure.harness.sites import NodePlace
@@ -21,7 +23,9 @@ FAR_S, NEAR_S = 0.030, 0.001
 CALM_S = 2.0
 """For so long the pressure on a node must be low before it is stopped."""
 _PASSWORD = "a long password"
-_USERS = ("boss", "g1", "g2", "g3")
+_BOSS = "boss"
+"""As whom workers and coordinators come."""
+_GATEWAYS = ("g1", "g2", "g3")
 
 _NODE = """
 [node]
@@ -72,15 +76,8 @@ fixed = {fixed}
 data = "{directory}/worker"
 echo = "{host}:7886"
 node_file = "{directory}/node.toml"
-report_s = 0.3
-look_s = 0.2
 {more}
-[draining]
-ready_s = 120
-stop_s = 120
-leave_s = 20
-coordinator_s = 30
-bar_s = 1
+{pace}
 [admin]
 bind = "unix:{directory}/worker.sock"
 [log]
@@ -89,23 +86,8 @@ format = "json"
 _COORDINATOR = """
 [coordinator]
 name = "{name}"
-say_s = 0.3
-lead_after_s = 2
-settle_s = 2
-lost_s = 6
-order_work_s = 60
-order_pause_s = 1
 {more}
-[decisions]
-pass_s = 0.5
-steady_s = 0.5
-cool_down_s = 2
-high_s = 0.5
-calm_s = {calm_s}
-young_s = 2
-pressure = "seed"
-up = 2.0
-down = 1.0
+{pace}
 [admin]
 bind = "unix:{directory}/coordinator.sock"
 [log]
@@ -126,6 +108,46 @@ format = "json"
 """
 
 
+@dataclass(frozen=True, slots=True)
+class AdaptivePace:
+    """How quickly everybody acts: lines of the files.  A worker's and a coordinator's begin within their own table."""
+
+    worker: str
+    coordinator: str
+    measuring: str
+
+
+QUICK: Final = AdaptivePace(
+    worker="""report_s = 0.3
+look_s = 0.2
+[draining]
+ready_s = 120
+stop_s = 120
+leave_s = 20
+coordinator_s = 30
+bar_s = 1
+""",
+    coordinator=f"""say_s = 0.3
+lead_after_s = 2
+settle_s = 2
+lost_s = 6
+order_work_s = 60
+order_pause_s = 1
+[decisions]
+pass_s = 0.5
+steady_s = 0.5
+cool_down_s = 2
+high_s = 0.5
+calm_s = {CALM_S}
+young_s = 2
+pressure = "seed"
+up = 2.0
+down = 1.0
+""",
+    measuring=MEASURING,
+)
+
+
 def delay_s(one: int, other: int) -> float:
     """From one place to another; the switch of `AtADistance` asks."""
     return NEAR_S if {one, other} <= {EDGE, CROWD} else FAR_S
@@ -134,15 +156,23 @@ def delay_s(one: int, other: int) -> float:
 class AdaptiveFiles:
     """Each process has a directory of its own, named as it is."""
 
-    def __init__(self, directory: Path, places: Sequence[NodePlace], overlay: str = "static") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        places: Sequence[NodePlace],
+        overlay: str = "static",
+        gateways: Sequence[str] = _GATEWAYS,
+        pace: AdaptivePace = QUICK,
+    ) -> None:
         self.directory = directory
+        self._pace = pace
         self._places = places
         self._overlay = overlay
         self._cloud = places[CLOUD].host
         self._key, self._password, self._passwords = (directory / name for name in ("key", "password", "passwords"))
         self._key.write_text("a key that all nodes share\n")
         self._password.write_text(_PASSWORD)
-        users = (hash_password(user, _PASSWORD, random_bytes=os.urandom) for user in _USERS)
+        users = (hash_password(user, _PASSWORD, random_bytes=os.urandom) for user in (_BOSS, *gateways))
         self._passwords.write_text("".join(f"{line}\n" for line in users))
 
     def worker(self, name: str, number: int, *, fixed: bool, more: str = "") -> str:
@@ -154,22 +184,25 @@ class AdaptiveFiles:
             host=host,
             key=self._key,
             passwords=self._passwords,
-            neighbours=[] if fixed else [f"{self._cloud}:7883"],
+            neighbours=[] if number == CLOUD else [f"{self._cloud}:7883"],
             overlay=self._overlay,
             tree='[network.tree]\nmulticast = ""' if self._overlay == "spanning-tree" else "",
         )
         (directory / "node.toml").write_text(node)
-        own = _WORKER.format(name=name, fixed=str(fixed).lower(), directory=directory, host=host, more=more)
-        return own + self._sealed() + MEASURING
+        own = _WORKER.format(
+            name=name, fixed=str(fixed).lower(), directory=directory, host=host, more=more, pace=self._pace.worker
+        )
+        return own + self._sealed() + self._pace.measuring
 
     def coordinator(self, name: str, more: str = "") -> str:
         """`more`: lines for `[coordinator]`."""
         directory = self._directory_of(name)
-        return _COORDINATOR.format(name=name, directory=directory, calm_s=CALM_S, more=more) + self._sealed()
+        own = _COORDINATOR.format(name=name, directory=directory, more=more, pace=self._pace.coordinator)
+        return own + self._sealed()
 
     def gateway(self, name: str) -> str:
         own = _GATEWAY.format(name=name, directory=self._directory_of(name), cloud=self._cloud)
-        return own + self._line(name) + MEASURING
+        return own + self._line(name) + self._pace.measuring
 
     def entrance(self, gateway: str) -> str:
         """Where clients of a gateway connect."""
@@ -184,4 +217,4 @@ class AdaptiveFiles:
         return _LINE.format(cloud=self._cloud, user=user, password=self._password, more=more)
 
     def _sealed(self) -> str:
-        return self._line("boss", f'key_file = "{self._key}"')
+        return self._line(_BOSS, f'key_file = "{self._key}"')

@@ -30,6 +30,26 @@ def page(host: str, port: int, path: str, token: str = "") -> str | None:
         connection.close()
 
 
+async def unix_page(path: str, name: str, body: str = "") -> str | None:
+    """Of an admin port that is a Unix socket; None if it does not answer, or with an error.  `body`: an order."""
+    method = "POST" if body else "GET"
+    head = f"{method} {name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    try:
+        async with asyncio.timeout(LOOK_S):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                writer.write((head + body).encode())
+                answer = (await reader.read()).decode()
+            finally:
+                writer.close()
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        return None
+    begin, _, text = answer.partition("\r\n\r\n")
+    return text if begin.startswith("HTTP/1.1 200") else None
+
+
 async def order(place: NodePlace, token: str, client: str, target: str) -> str:
     """At any node; empty, or why it will not be moved."""
     status, text = await _ask(place, token, "POST", "/move", json.dumps({"client": client, "to": target}))

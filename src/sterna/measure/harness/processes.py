@@ -78,13 +78,13 @@ class Process:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
-    def stop(self) -> None:
+    def stop(self, within_s: float = STOP_S) -> None:
         if self._process is None:
             return
         try:
             with suppress(subprocess.TimeoutExpired):
                 self._process.terminate()
-                self._process.wait(STOP_S)
+                self._process.wait(within_s)
         finally:
             self._process.kill()
             self._process.wait()

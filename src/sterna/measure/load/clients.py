@@ -36,12 +36,20 @@ class AsyncClient(PacketClient):
                 made.setblocking(False)
                 await asyncio.get_running_loop().sock_connect(made, (host, port))
                 reader, writer = await asyncio.open_connection(sock=made)
-            self._writer = writer
-            writer.write(packets.connect(self.name, clean=clean))
-            try:
-                answer = await reader.readexactly(4)
-            except asyncio.IncompleteReadError:
-                raise ConnectionResetError(f"{self.name} was hung up on before CONNACK") from None
+            await self._introduce(reader, writer, clean=clean)
+
+    async def connect_to_path(self, path: str, *, clean: bool = True) -> None:
+        """Over a Unix socket."""
+        async with asyncio.timeout(CONNECT_S):
+            await self._introduce(*await asyncio.open_unix_connection(path), clean=clean)
+
+    async def _introduce(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, clean: bool) -> None:
+        self._writer = writer
+        writer.write(packets.connect(self.name, clean=clean))
+        try:
+            answer = await reader.readexactly(4)
+        except asyncio.IncompleteReadError:
+            raise ConnectionResetError(f"{self.name} was hung up on before CONNACK") from None
         if answer[:2] != b"\x20\x02" or answer[3]:
             raise MeasurementError(f"{self.name} was not let in: CONNACK {answer.hex()}")
         self._reading = asyncio.create_task(self._read(reader))

@@ -15,7 +15,7 @@ import msgspec
 from sterna.adaptation.groups import LatencyGroups
 from sterna.adaptation.settings import GROUPS_MS
 from sterna.measure.papers.emma.playbooks import MINUTE_S, Kind, Playbook, open_factories
-from sterna.measure.papers.emma.records import RunRecords, Second, TrafficSecond
+from sterna.measure.papers.emma.records import DeliveryAccount, RunRecords, Second, TrafficSecond
 
 SETTLED_S: Final = 30
 """The first seconds after each step are not counted as settled; fewer where minutes are shorter."""
@@ -43,6 +43,7 @@ class TownRow(msgspec.Struct, frozen=True, kw_only=True):
     """Management messages of each minute."""
     latency_ms: dict[str, list[float | None]]
     """Mean of each minute, by topic."""
+    account: DeliveryAccount | None = None
 
 
 class RecordAnalysis(Protocol):
@@ -242,6 +243,7 @@ def made_row(
         nodes=nodes,
         managed=managed,
         latency_ms=latency_ms,
+        account=run.account,
     )
 
 

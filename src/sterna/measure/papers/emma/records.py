@@ -1,4 +1,4 @@
-"""The records of one run of a playbook, second by second.
+"""The records of one run of a playbook, second by second: the same of a simulated town and of real processes.
 
 As files they are Parquet, a directory per table and a file per run.  An analysis needs nothing else (`analysis.py`).
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -69,6 +70,20 @@ class Second:
         return sum(state in RUNNING for state in self.states.values())
 
 
+class DeliveryAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """The fate of messages in a run with real clients."""
+
+    published: int = 0
+    """Acknowledged."""
+    delivered: int = 0
+    lost: int = 0
+    """At QoS 1 and 2."""
+    twice: int = 0
+    """At QoS 2."""
+    disconnected: int = 0
+    """Clients."""
+
+
 @dataclass(slots=True)
 class RunRecords:
     playbook: Playbook
@@ -81,6 +96,8 @@ class RunRecords:
     """Gateway, and when it appears by the playbook: when its clients were there."""
     left_s: dict[tuple[str, float], float] = field(default_factory=dict)
     """Gateway, and when it leaves by the playbook: when its clients had left."""
+    account: DeliveryAccount | None = None
+    """None: nobody kept books."""
     _usual: dict[tuple[Location, str], float] = field(default_factory=dict)
     _geography: Geography = field(default_factory=Geography)
 

@@ -1,7 +1,8 @@
 """`sterna experiment emma` and `factories`: EX-S1, EX-S2 and EX-S3 of the thesis, beside its figures.
 
-The town is simulated (`town.py`): measuring, selection, scaling and orders are the product's code with its
-defaults (the factories: `calm_s` and `young_s` of 30 s), hosts and MQTT are a model.
+By default the town is simulated (`town.py`): measuring, selection, scaling and orders are the product's code with its
+defaults (the factories: `calm_s` and `young_s` of 30 s), hosts and MQTT are a model.  With `--live` it is one of real
+processes (`live_town.py`), smaller and in a shorter time.  Records and analysis are the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from rich.table import Table
 
 from sterna.measure.command import Means
 from sterna.measure.papers.emma.analysis import CrowdVisit, PlainAnalysis, RecordAnalysis, TownRow, visits
-from sterna.measure.papers.emma.plans import emma_plans, factories_plans, played
+from sterna.measure.papers.emma.live_report import NOTE as LIVE_NOTE
+from sterna.measure.papers.emma.live_report import are_kept, live_targets
+from sterna.measure.papers.emma.plans import emma_plans, factories_plans, nearest, played
 from sterna.measure.papers.emma.playbooks import EAST, WEST
 from sterna.measure.papers.emma.records import RunRecords
 from sterna.measure.papers.emma.sweeps import ManagementRow, ThresholdRow, management, tables, thresholds
@@ -29,6 +32,7 @@ from sterna.measure.report import Column, MeasurementReport, table, targets_miss
 class TownDocument(msgspec.Struct, frozen=True, kw_only=True):
     experiment: str
     seed: int
+    live: bool
     runs: list[TownRow]
     targets: list[EmmaTarget]
     visits: list[CrowdVisit] = []
@@ -37,13 +41,15 @@ class TownDocument(msgspec.Struct, frozen=True, kw_only=True):
     thresholds: list[ThresholdRow] = []
 
 
-NOTE: Final = (
+SIMULATED_NOTE: Final = (
     "The product's measuring and decisions over simulated hosts; MQTT is a model; delivery is not checked here. "
     "Management is counted by the thesis' sizes, with the mesh of workers and the reports of gateways; true bytes "
     "are those of echoes, questions, answers, reports of gateways and orders, with headers of UDP, TCP and MQTT. "
     "Reports of workers, every two seconds, are the same in both ways and not counted."
 )
 Seed = Annotated[int, typer.Option(min=0, help="Of all dice.")]
+Live = Annotated[bool, typer.Option("--live", help="Real processes at a distance, in a shorter time (needs root).")]
+Minute = Annotated[float, typer.Option(min=10, max=60, help="With --live: seconds that a minute of the thesis takes.")]
 Records = Annotated[
     Path | None, typer.Option(help="Write the records of all runs into this directory, as Parquet.", show_default=False)
 ]
@@ -55,14 +61,18 @@ def emma_experiment(
     sweeps: Annotated[
         bool, typer.Option("--sweeps", help="Besides: management by brokers and gateways, and thresholds of a start.")
     ] = False,
+    live: Live = False,
+    minute: Minute = 30.0,
     records: Records = None,
 ) -> MeasurementReport:
     """EMMA's eight steps: brokers by hand and by pressure, gateways by coordinates and by measuring everything.
 
-    Simulated: coordinator and measuring are those of the product, hosts and MQTT are a model.
+    Simulated, unless it is --live: coordinator and measuring are those of the product, hosts and MQTT are a model.
     """
-    plans = emma_plans()
-    runs = played(plans, seed, means.say, keep=records is not None)
+    plans = emma_plans(minute if live else None)
+    runs = played(plans, seed, means.say, live=live, keep=records is not None)
+    if live:
+        runs = [nearest(runs[0]), *runs]
     analysis = _analysis(runs, records)
     measured, static, dynamic = runs[:3]
     rows = [analysis.row(run) for run in runs]
@@ -70,12 +80,16 @@ def emma_experiment(
     slower = analysis.slower(static, dynamic)
     targets = [
         target("settled gateway-seconds as near as by measuring everything, %", same, ">= 99", "the same", same >= 99),
-        *_management_targets(rows[0], rows[1]),
+        *([] if live else _management_targets(rows[0], rows[1])),
         target(
             "dynamic / static latency, worst topic, last minute of a step", slower, "<= 1.1", "the same", slower <= 1.1
         ),
     ]
-    found = _report("emma", seed, rows, dynamic, targets, ["global", WEST, EAST])
+    if live:
+        # The run with everything measured was worked out, and has nothing to show.
+        targets += live_targets(runs[1:], dynamic, plans[1].tuning.calm_s)
+        return _report("emma", seed, runs[1:], rows[1:], dynamic, targets, ["global", WEST, EAST], live=True)
+    found = _report("emma", seed, runs, rows, dynamic, targets, ["global", WEST, EAST], live=False)
     return _with_sweeps(means, found, seed) if sweeps else found
 
 
@@ -100,14 +114,16 @@ def _with_sweeps(means: Means, report: MeasurementReport, seed: int) -> Measurem
 def factories_experiment(
     means: Means,
     seed: Seed = 1,
+    live: Live = False,
+    minute: Minute = 30.0,
     records: Records = None,
 ) -> MeasurementReport:
     """Three factories open and close: nodes start beside them and stop again, beside nodes that always run.
 
-    Simulated: coordinator and measuring are those of the product, hosts and MQTT are a model.
+    Simulated, unless it is --live: coordinator and measuring are those of the product, hosts and MQTT are a model.
     """
-    plans = factories_plans()
-    runs = played(plans, seed, means.say, keep=records is not None)
+    plans = factories_plans(minute if live else None)
+    runs = played(plans, seed, means.say, live=live, keep=records is not None)
     analysis = _analysis(runs, records)
     static, dynamic = runs
     rows = [analysis.row(run) for run in runs]
@@ -121,7 +137,9 @@ def factories_experiment(
         target("the same at the start, when nobody knows where it is, s", cold, "<= 15", "short", cold <= 15),
         target("seconds in which nodes = open factories + 1, %", matched, "-", "always", None),
     ]
-    return _report("factories", seed, rows, dynamic, targets, ["A", "B", "C"])
+    if live:
+        targets += live_targets(runs, dynamic, plans[1].tuning.calm_s)
+    return _report("factories", seed, runs, rows, dynamic, targets, ["A", "B", "C"], live=live)
 
 
 def _analysis(runs: Sequence[RunRecords], directory: Path | None) -> RecordAnalysis:
@@ -135,14 +153,17 @@ def _analysis(runs: Sequence[RunRecords], directory: Path | None) -> RecordAnaly
 def _report(
     experiment: str,
     seed: int,
+    runs: list[RunRecords],
     rows: list[TownRow],
     dynamic: RunRecords,
     targets: list[EmmaTarget],
     topics: list[str],
+    *,
+    live: bool,
 ) -> MeasurementReport:
     """`dynamic`: the run whose nodes come and go."""
     found = visits(dynamic)
-    told = TownDocument(experiment=experiment, seed=seed, runs=rows, targets=targets, visits=found)
+    told = TownDocument(experiment=experiment, seed=seed, live=live, runs=rows, targets=targets, visits=found)
     columns = [
         Column("minute", lambda at: str(at), "right"),
         *(_nodes_column(row) for row in rows),
@@ -177,13 +198,14 @@ def _report(
         targets,
     )
     notes = [
-        NOTE,
+        LIVE_NOTE if live else SIMULATED_NOTE,
         targets_missed([one.what for one in targets if one.verdict == "missed"]),
     ]
     return MeasurementReport(
         document=told,
         tables=[first, second, _visits_table(found), third],
         notes=notes,
+        failed=not are_kept(runs),
         draw=lambda file: draw(told, topics, file),
     )
 
