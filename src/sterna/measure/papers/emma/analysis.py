@@ -1,6 +1,6 @@
 """The figures of the thesis from the records of runs: latency, nodes and management by minute, and comparisons.
 
-`PlainAnalysis` reads records in memory.
+`PlainAnalysis` reads records in memory.  `on_spark.py` has the same figures from Parquet.
 """
 
 from __future__ import annotations

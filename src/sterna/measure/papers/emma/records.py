@@ -1,6 +1,7 @@
 """The records of one run of a playbook, second by second: the same of a simulated town and of real processes.
 
-As files they are Parquet, a directory per table and a file per run.  An analysis needs nothing else (`analysis.py`).
+As files they are Parquet, a directory per table and a file per run.  An analysis needs nothing else (`analysis.py`,
+`on_spark.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ processes (`live_town.py`), smaller and in a shorter time.  Records and analysis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,6 +22,7 @@ from sterna.measure.command import Means
 from sterna.measure.papers.emma.analysis import CrowdVisit, PlainAnalysis, RecordAnalysis, TownRow, visits
 from sterna.measure.papers.emma.live_report import NOTE as LIVE_NOTE
 from sterna.measure.papers.emma.live_report import are_kept, live_targets
+from sterna.measure.papers.emma.on_spark import SparkAnalysis
 from sterna.measure.papers.emma.plans import emma_plans, factories_plans, nearest, played
 from sterna.measure.papers.emma.playbooks import EAST, WEST
 from sterna.measure.papers.emma.records import RunRecords
@@ -53,6 +56,7 @@ Minute = Annotated[float, typer.Option(min=10, max=60, help="With --live: second
 Records = Annotated[
     Path | None, typer.Option(help="Write the records of all runs into this directory, as Parquet.", show_default=False)
 ]
+OnSpark = Annotated[bool, typer.Option("--spark", help="Have Spark work out the figures, from records in Parquet.")]
 
 
 def emma_experiment(
@@ -64,20 +68,21 @@ def emma_experiment(
     live: Live = False,
     minute: Minute = 30.0,
     records: Records = None,
+    on_spark: OnSpark = False,
 ) -> MeasurementReport:
     """EMMA's eight steps: brokers by hand and by pressure, gateways by coordinates and by measuring everything.
 
     Simulated, unless it is --live: coordinator and measuring are those of the product, hosts and MQTT are a model.
     """
     plans = emma_plans(minute if live else None)
-    runs = played(plans, seed, means.say, live=live, keep=records is not None)
+    runs = played(plans, seed, means.say, live=live, keep=on_spark or records is not None)
     if live:
         runs = [nearest(runs[0]), *runs]
-    analysis = _analysis(runs, records)
-    measured, static, dynamic = runs[:3]
-    rows = [analysis.row(run) for run in runs]
-    same = 100 * analysis.same_choice(measured, static)
-    slower = analysis.slower(static, dynamic)
+    with _analysis(means, runs, records, on_spark=on_spark) as analysis:
+        measured, static, dynamic = runs[:3]
+        rows = [analysis.row(run) for run in runs]
+        same = 100 * analysis.same_choice(measured, static)
+        slower = analysis.slower(static, dynamic)
     targets = [
         target("settled gateway-seconds as near as by measuring everything, %", same, ">= 99", "the same", same >= 99),
         *([] if live else _management_targets(rows[0], rows[1])),
@@ -117,19 +122,20 @@ def factories_experiment(
     live: Live = False,
     minute: Minute = 30.0,
     records: Records = None,
+    on_spark: OnSpark = False,
 ) -> MeasurementReport:
     """Three factories open and close: nodes start beside them and stop again, beside nodes that always run.
 
     Simulated, unless it is --live: coordinator and measuring are those of the product, hosts and MQTT are a model.
     """
     plans = factories_plans(minute if live else None)
-    runs = played(plans, seed, means.say, live=live, keep=records is not None)
-    analysis = _analysis(runs, records)
-    static, dynamic = runs
-    rows = [analysis.row(run) for run in runs]
-    share = 100 * analysis.node_seconds(dynamic) / analysis.node_seconds(static)
-    cold, *later = analysis.spikes(static, dynamic)
-    matched = 100 * analysis.matched(dynamic)
+    runs = played(plans, seed, means.say, live=live, keep=on_spark or records is not None)
+    with _analysis(means, runs, records, on_spark=on_spark) as analysis:
+        static, dynamic = runs
+        rows = [analysis.row(run) for run in runs]
+        share = 100 * analysis.node_seconds(dynamic) / analysis.node_seconds(static)
+        cold, *later = analysis.spikes(static, dynamic)
+        matched = 100 * analysis.matched(dynamic)
     longest = max(later)
     targets = [
         target("broker-minutes, % of static", share, "<= 30", "not given (ideal 27)", share <= 30),
@@ -142,12 +148,20 @@ def factories_experiment(
     return _report("factories", seed, runs, rows, dynamic, targets, ["A", "B", "C"], live=live)
 
 
-def _analysis(runs: Sequence[RunRecords], directory: Path | None) -> RecordAnalysis:
-    """The records are written where they are wanted."""
-    if directory is not None:
-        for run in runs:
-            run.write(directory)
-    return PlainAnalysis()
+@contextmanager
+def _analysis(
+    means: Means, runs: Sequence[RunRecords], directory: Path | None, *, on_spark: bool
+) -> Iterator[RecordAnalysis]:
+    """The records are written where they are wanted, and for Spark."""
+    with tempfile.TemporaryDirectory(prefix="sterna-records-") as name:
+        if on_spark or directory is not None:
+            for run in runs:
+                run.write(directory or Path(name))
+        if not on_spark:
+            yield PlainAnalysis()
+            return
+        with means.spark() as session:
+            yield SparkAnalysis(session, directory or Path(name))
 
 
 def _report(
