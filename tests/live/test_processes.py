@@ -236,7 +236,7 @@ def test_an_evacuation_is_over_when_all_processes_are_empty(start_node: StartNod
     assert (evacuation["left"], evacuation["total"] >= 12, evacuation["rate"]) == (0, True, pytest.approx(30))
     assert evacuation["moved"] >= 12
     assert {one["client"] for one in json.loads(other.ask("/clients")[1]) if one["node"] == "other"} == names
-    assert sterna("migrations", *admin).stdout.startswith("node plant: arrived ")
+    assert sterna("migrations", *admin).stdout.startswith("node plant: departed ")
     assert "takes clients" in sterna("evacuate", "plant", "--stop", *admin).stdout
 
 
