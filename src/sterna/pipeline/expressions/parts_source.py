@@ -193,7 +193,7 @@ class PartsReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         registry, read = self._known(), self._stream.named(start["nodes"])
-        # What is put in order, or has a function called, takes long: it is not left until a window has ended.
+        # To put messages in order, or to call a function, takes long: that is not left until a window has ended.
         enough = 1 if self._mine(registry).is_ordered else ENOUGH_ROWS
         self._pacing.rest(
             self._stream.watch(), registry, start["time_us"], lambda nodes: _unread(read, nodes) >= enough
