@@ -17,7 +17,7 @@ from sterna.measure.papers.emma.live_places import LivePlaces
 from sterna.measure.papers.emma.live_report import are_kept, live_targets
 from sterna.measure.papers.emma.plans import emma_plans, factories_plans, nearest
 from sterna.measure.papers.emma.playbooks import CENTRAL, EAST, Crowd, Playbook, PlaybookEvent, emma, factories
-from sterna.measure.papers.emma.records import DeliveryAccount, RunRecords, Second, TrafficSecond
+from sterna.measure.papers.emma.records import RunRecords, Second, TownAccount, TrafficSecond
 from sterna.measure.papers.emma.town import Town
 from sterna.simulation.geography import in_cloud
 
@@ -72,9 +72,9 @@ def test_a_crowd_that_no_node_served_and_a_node_that_stays_are_told() -> None:
 @pytest.mark.parametrize("broken", ["lost", "twice", "disconnected"])
 def test_a_broken_promise_is_a_failure(broken: str) -> None:
     run = visit()
-    run.account = DeliveryAccount(published=5, delivered=5)
+    run.account = TownAccount(published=5, delivered=5)
     assert are_kept([run])
-    run.account = DeliveryAccount(published=5, **{broken: 1})
+    run.account = TownAccount(published=5, **{broken: 1})
     assert not are_kept([run])
     assert "missed" in [one.verdict for one in live_targets([run], visit(second()), 1.0)[2:]]
 

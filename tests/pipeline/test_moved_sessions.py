@@ -75,7 +75,7 @@ MOVED = [
     # Its node was away, and it had a new session at another: 8 to 12 waited, and came after some of what that heard.
     subscription("replaced", "a", 1, -5, 22.0, -1, 14, "moved"),
     new_session("replaced", "b", 2, 12.5, 12),
-    # What came in until its old node was back was left to that.
+    # Messages that came in before its old node was back were left to that node.
     subscription("left to the old", "a", 1, -5, 22.0, -1, 20, "moved"),
     new_session("left to the old", "b", 2, 12.5, 12),
     # But not out of order once it had handed over.

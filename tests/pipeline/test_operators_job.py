@@ -254,7 +254,7 @@ class KilledJob:
             node.publish("t", [1] * MESSAGES)
             self.sent += MESSAGES
             self.values.append((b"u/a" if node is self.first else b"u/b", len(self.values) * len(self.values)))
-            # What a rule passes on has the QoS of the message: only at 2 no session brings it twice after a kill.
+            # A rule passes a message on at its own QoS: only at 2 no session brings it twice after a kill.
             node.publish(self.values[-1][0].decode(), [self.values[-1][1]], qos=2)
 
     def wait(self) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from sterna.adaptation.groups import LatencyGroups
 from sterna.adaptation.settings import GROUPS_MS
 from sterna.measure.papers.emma.playbooks import MINUTE_S, Kind, Playbook, open_factories
-from sterna.measure.papers.emma.records import DeliveryAccount, RunRecords, Second, TrafficSecond
+from sterna.measure.papers.emma.records import RunRecords, Second, TownAccount, TrafficSecond
 
 SETTLED_S: Final = 30
 """The first seconds after each step are not counted as settled; fewer where minutes are shorter."""
@@ -43,7 +43,7 @@ class TownRow(msgspec.Struct, frozen=True, kw_only=True):
     """Management messages of each minute."""
     latency_ms: dict[str, list[float | None]]
     """Mean of each minute, by topic."""
-    account: DeliveryAccount | None = None
+    account: TownAccount | None = None
 
 
 class RecordAnalysis(Protocol):

@@ -17,7 +17,7 @@ from typing import Final
 from sterna.measure.errors import MeasurementError
 from sterna.measure.load.clients import AsyncClient
 from sterna.measure.papers.emma.playbooks import Crowd
-from sterna.measure.papers.emma.records import DeliveryAccount, TopicSecond
+from sterna.measure.papers.emma.records import TopicSecond, TownAccount
 
 CONNECT_S: Final = 600.0
 """A gateway gets so long to be there."""
@@ -72,8 +72,8 @@ class TownBooks:
         self._counts["disconnected"] += 1
         self.problems.append(f"{client} lost its connection after {self.now():.1f} s")
 
-    def account(self) -> DeliveryAccount:
-        return DeliveryAccount(**self._counts)
+    def account(self) -> TownAccount:
+        return TownAccount(**self._counts)
 
     def traffic(self) -> tuple[int, int]:
         """Messages that clients published and that they were given, and their bytes."""
@@ -88,7 +88,7 @@ class TownBooks:
         return found
 
 
-class _Subscriber:
+class _CrowdSubscriber:
     def __init__(self, name: str, gateway: str, topic: str, books: TownBooks) -> None:
         self.client = AsyncClient(name, self._on_message)
         self._gateway = gateway
@@ -123,7 +123,7 @@ class _Subscriber:
         self._books.heard(topic, self._gateway, payload)
 
 
-class _Publisher:
+class _CrowdPublisher:
     def __init__(self, name: str, gateway: str, topic: str, qos: int, every_s: float, books: TownBooks) -> None:
         self.client = AsyncClient(name)
         self._words = f"{gateway} {name}"
@@ -158,10 +158,10 @@ class LiveCrowd:
         self._books = books
         self._is_there, self._over = asyncio.Event(), asyncio.Event()
         self._subscribers = [
-            _Subscriber(f"{gateway}/s{number}", gateway, topic, books) for number in range(crowd.subscribers)
+            _CrowdSubscriber(f"{gateway}/s{number}", gateway, topic, books) for number in range(crowd.subscribers)
         ]
         self._publishers = [
-            _Publisher(f"{gateway}/p{number}", gateway, topic, 1 + number % 2, every_s, books)
+            _CrowdPublisher(f"{gateway}/p{number}", gateway, topic, 1 + number % 2, every_s, books)
             for number in range(crowd.publishers)
         ]
         self._publishing: list[asyncio.Task[None]] = []

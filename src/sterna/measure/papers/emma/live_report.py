@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sterna.measure.papers.emma.analysis import CrowdVisit, visits
-from sterna.measure.papers.emma.records import DeliveryAccount, RunRecords
+from sterna.measure.papers.emma.records import RunRecords, TownAccount
 from sterna.measure.papers.emma.targets import EmmaTarget, target
 
 SERVED_S: Final = 30.0
@@ -54,5 +54,5 @@ def _visits(found: list[CrowdVisit], calm_s: float) -> list[EmmaTarget]:
     ]
 
 
-def _published(accounts: list[DeliveryAccount]) -> int:
+def _published(accounts: list[TownAccount]) -> int:
     return sum(one.published for one in accounts)

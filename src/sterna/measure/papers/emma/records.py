@@ -71,7 +71,7 @@ class Second:
         return sum(state in RUNNING for state in self.states.values())
 
 
-class DeliveryAccount(msgspec.Struct, frozen=True, kw_only=True):
+class TownAccount(msgspec.Struct, frozen=True, kw_only=True):
     """The fate of messages in a run with real clients."""
 
     published: int = 0
@@ -97,7 +97,7 @@ class RunRecords:
     """Gateway, and when it appears by the playbook: when its clients were there."""
     left_s: dict[tuple[str, float], float] = field(default_factory=dict)
     """Gateway, and when it leaves by the playbook: when its clients had left."""
-    account: DeliveryAccount | None = None
+    account: TownAccount | None = None
     """None: nobody kept books."""
     _usual: dict[tuple[Location, str], float] = field(default_factory=dict)
     _geography: Geography = field(default_factory=Geography)
