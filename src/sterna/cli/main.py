@@ -65,7 +65,7 @@ COMMANDS = {
     "sub": Command(is_like_mosquitto=True),
     "rr": Command(is_like_mosquitto=True),
     "bench": Command(is_group=True),
-    "experiment": Command(is_group=True),
+    "experiment": Command(is_group=True, extra="experiments"),
     "simulate": Command(is_group=True),
     "operators": Command(is_group=True),
     "pipeline": Command(is_group=True, extra="pipeline"),
