@@ -18,7 +18,7 @@ PACKETS ?= 1000000
 
 help:
 	@echo "make demo         set up, three nodes, a computation, Spark, two killed, a client moved, a Mosquitto joined, a crowd served"
-	@echo "make test         everything: make check, then all live tests on the compiled node (about 16 minutes, likewise)"
+	@echo "make test         everything: make check, then all live tests on the compiled node (about half an hour, likewise)"
 	@echo "make check        lint, types, layers and the fast tests (about 3 minutes on two quiet cores)"
 	@echo "make soak         long sweeps: damaged packets (PACKETS=1000000) and damaged frames between nodes (LINK_FRAMES=100000), all kills of Spark's jobs on a cluster"
 	@echo "make coverage     how much of each package the quick tests run, nodes in processes of their own included"
